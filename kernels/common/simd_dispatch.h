@@ -1,0 +1,29 @@
+// One body, three instruction sets. A kernel writes its inner loops once as an always-inline function over plain arrays
+// (fixed trip counts, __builtin_fmaf where a fused step is meant); the macro compiles that body for scalar, AVX2 and
+// AVX-512 and picks one by CpuTarget. As the order of every sum is in the source, the targets give the same bits.
+// Rejected: one translation unit per instruction set with -m flags (inline functions of headers would be compiled with
+// them too and may be linked in for machines that lack them).
+#pragma once
+
+#include "kernels/common/cpu_context.h"
+
+#define DSV41_INLINE inline __attribute__((always_inline))
+#define DSV41_AVX2 __attribute__((target("avx2,fma,f16c,bmi,bmi2,popcnt")))
+#define DSV41_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,bmi,bmi2,popcnt,prefer-vector-width=512")))
+
+// Defines `name(target, args...)` that calls the always-inline function template/function `body(args...)`.
+#define DSV41_DISPATCH(name, body)                                                        \
+  template <class... A>                                                                   \
+  static void name##_scalar(A... a) { body(a...); }                                       \
+  template <class... A>                                                                   \
+  DSV41_AVX2 static void name##_avx2(A... a) { body(a...); }                              \
+  template <class... A>                                                                   \
+  DSV41_AVX512 static void name##_avx512(A... a) { body(a...); }                          \
+  template <class... A>                                                                   \
+  static void name(::dsv41::kernels::CpuTarget target, A... a) {                          \
+    switch (target) {                                                                     \
+      case ::dsv41::kernels::CpuTarget::kAvx512: name##_avx512(a...); return;             \
+      case ::dsv41::kernels::CpuTarget::kAvx2: name##_avx2(a...); return;                 \
+      case ::dsv41::kernels::CpuTarget::kScalar: name##_scalar(a...); return;             \
+    }                                                                                     \
+  }
