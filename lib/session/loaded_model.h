@@ -1,0 +1,40 @@
+// LoadedModel: a checkpoint as a host opens it: weights on a backend, tokenizer, and the special tokens of the text format.
+// Immutable after opening; usable from any thread; kept alive by pools and sessions through shared_ptr.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/cancel.h"
+#include "base/status.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace dsv41::session {
+
+struct ModelOptions {
+  std::string folder;                            // checkpoint folder
+  std::shared_ptr<backend::Backend> backend;     // where the weights go; not null
+  const CancelFlag* cancel = nullptr;            // looked at between tensors
+  std::function<bool(double fraction)> progress; // may be empty; false cancels
+};
+
+class LoadedModel {
+ public:
+  static Result<std::shared_ptr<const LoadedModel>> open(const ModelOptions& options);
+
+  const model::Model& model() const { return *model_; }
+  const model::ModelConfig& config() const { return model_->config(); }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Number of token ids that logits cover.
+  int64_t vocab_size() const { return config().vocab_size; }
+
+ private:
+  LoadedModel() = default;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+};
+
+}  // namespace dsv41::session
