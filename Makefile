@@ -1,0 +1,90 @@
+# Verbs only; CMake owns the build. Try `make help`.
+#
+# Each verb installs what it needs first, if dpkg-query says that it is missing. Variables: JOBS (compile jobs), TEST_JOBS (test
+# programs at once), CMAKE_ARGS (added to each configure), PREFIX (make install), MODEL and ARGS (make chat).
+JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
+TEST_JOBS  ?= 2
+CMAKE_ARGS ?=
+PREFIX     ?= /usr/local
+MODEL      ?= samples/nano
+ARGS       ?=
+
+# The thread sanitizer of gcc 12 cannot place its shadow memory where the kernel randomises mmap by more than 28 bits.
+TSAN_RUN   := $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
+
+CONFIGURE  = cmake $(CMAKE_ARGS) --preset
+BUILD      = cmake --build -j $(JOBS) --preset
+CTEST      = ctest -j $(TEST_JOBS) --preset
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := all
+.PHONY: deps all chat test check nightly bench asan ubsan tsan format install clean help setup setup-check
+
+setup:
+	@scripts/setup.sh packages.txt
+
+setup-check:
+	@scripts/setup.sh packages.txt packages-check.txt
+
+deps: setup
+	@scripts/fetch_tokenizer.sh || echo "deps: went on without the V4 tokenizer; the tests that need it say so" >&2
+
+all: setup
+	@$(CONFIGURE) release >/dev/null
+	@$(BUILD) release
+
+chat: setup
+	@$(CONFIGURE) release >/dev/null
+	@$(BUILD) release --target dsv41-chat
+	@build/bin/dsv41-chat --model $(MODEL) $(ARGS)
+
+test: deps all
+	@$(CTEST) release
+
+nightly: deps all
+	@$(CTEST) nightly
+
+bench: all
+	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program; done
+
+asan ubsan: deps
+	@$(CONFIGURE) $@ >/dev/null
+	@$(BUILD) $@
+	@$(CTEST) $@
+
+tsan: deps
+	@$(CONFIGURE) $@ >/dev/null
+	@$(BUILD) $@
+	@$(TSAN_RUN) $(CTEST) $@
+
+# One after the other, cheapest first; ctest's summary is the last thing printed.
+check: setup-check
+	@scripts/format.sh --check
+	@$(MAKE) --no-print-directory all
+	@scripts/abi_check.sh build
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory ubsan
+	@$(MAKE) --no-print-directory tsan
+
+format: setup-check
+	@scripts/format.sh
+
+install: all
+	@cmake --install build --prefix $(PREFIX)
+
+clean:
+	@rm -rf build build-asan build-ubsan build-tsan
+
+help:
+	@echo "make          build everything into build/ (libraries in build/lib, programs in build/bin)"
+	@echo "make deps     install missing Debian packages (packages.txt), fetch the V4 tokenizer for the tests"
+	@echo "make chat     build, then talk with the nano model (MODEL=folder, ARGS=options of dsv41-chat)"
+	@echo "make test     build, then run the tests"
+	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
+	@echo "make nightly  the slow tests"
+	@echo "make bench    all benchmarks"
+	@echo "make asan     tests under the address sanitizer; ubsan: undefined behaviour; tsan: threads"
+	@echo "make format   clang-format all sources in place"
+	@echo "make install  install into PREFIX (default /usr/local)"
+	@echo "make clean    remove build/ and the sanitizer builds"
