@@ -1,0 +1,231 @@
+#include "session/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <unordered_set>
+
+#include "base/exact_math.h"
+#include "base/philox.h"
+
+namespace dsv41::session {
+namespace {
+
+constexpr double kBanned = -std::numeric_limits<double>::infinity();
+
+Status out_of_range(const char* option, const char* range) {
+  return Status(Code::kINVALID_ARG, std::string("sampler: ") + option + " must be " + range);
+}
+
+// False for NaN too.
+bool within(double value, double lowest, double highest) { return value >= lowest && value <= highest; }
+
+Status check_bias(const std::vector<LogitBias>& bias, int64_t vocab_size) {
+  std::unordered_set<int32_t> seen;
+  for (const LogitBias& entry : bias) {
+    const std::string which = "logit_bias of token " + std::to_string(entry.token);
+    if (entry.token < 0 || entry.token >= vocab_size)
+      return out_of_range(which.c_str(), "of a token inside the vocabulary");
+    if (std::isnan(entry.bias) || entry.bias == std::numeric_limits<float>::infinity())
+      return out_of_range(which.c_str(), "finite, or -infinity to ban the token");
+    if (!seen.insert(entry.token).second) return out_of_range(which.c_str(), "given once");
+  }
+  return {};
+}
+
+Status check_options(const SamplerOptions& options, int64_t vocab_size) {
+  constexpr double kMax = std::numeric_limits<double>::max();
+  if (vocab_size < 1 || vocab_size > std::numeric_limits<int32_t>::max())
+    return out_of_range("the vocabulary size", "a positive int32");
+  if (!within(options.temperature, 0, kMax)) return out_of_range("temperature", "finite and not negative");
+  if (options.top_k < 0) return out_of_range("top_k", "0 (off) or more");
+  if (!within(options.top_p, 0, 1) || options.top_p == 0) return out_of_range("top_p", "above 0 and at most 1 (off)");
+  if (!within(options.min_p, 0, 1)) return out_of_range("min_p", "between 0 (off) and 1");
+  if (!within(options.repetition_penalty, 0, kMaxPenalty) || options.repetition_penalty == 0)
+    return out_of_range("repetition_penalty", "above 0 and at most 1000 (1 is off)");
+  if (!within(options.presence_penalty, -kMaxPenalty, kMaxPenalty))
+    return out_of_range("presence_penalty", "between -1000 and 1000 (0 is off)");
+  if (!within(options.frequency_penalty, -kMaxPenalty, kMaxPenalty))
+    return out_of_range("frequency_penalty", "between -1000 and 1000 (0 is off)");
+  if (options.penalty_window_tokens < 0 || options.penalty_window_tokens > kMaxPenaltyWindowTokens)
+    return out_of_range("penalty_window_tokens", "between 0 (all accepted tokens) and 1048576");
+  return check_bias(options.logit_bias, vocab_size);
+}
+
+// exp, with 0 for what would come near the denormals: they differ between threads that flush them and threads that do
+// not.
+double weight_of(double z) {
+  constexpr double kLowest = -690;  // exp(-690) = 2e-300
+  return z < kLowest ? 0 : exp_f64(z);
+}
+
+// log of the sum of exp over all logits, in ascending order.
+double log_sum_exp(std::span<const float> logits, double max) {
+  double sum = 0;
+  for (float logit : logits) sum += weight_of(logit - max);
+  return max + log_f64(sum);
+}
+
+}  // namespace
+
+Sampler::Sampler(SamplerOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {}
+
+Result<Sampler> Sampler::create(SamplerOptions options, int64_t vocab_size) {
+  DSV41_TRY(check_options(options, vocab_size));
+  return Sampler(std::move(options), vocab_size);
+}
+
+Result<Sample> Sampler::sample(std::span<const float> logits, uint64_t position, std::span<const uint32_t> allowed) {
+  if (static_cast<int64_t>(logits.size()) != vocab_size_)
+    return Status(Code::kINVALID_ARG, "sampler: " + std::to_string(logits.size()) + " logits for a vocabulary of " +
+                                          std::to_string(vocab_size_));
+  if (!allowed.empty() && allowed.size() != (logits.size() + 31) / 32)
+    return Status(Code::kINVALID_ARG, "sampler: the mask of allowed tokens must have one bit for each token");
+  DSV41_TRY(load(logits));
+  const double raw_max = *std::max_element(scores_.begin(), scores_.end());
+  add_bias();
+  ban_unallowed(allowed);
+  apply_penalties();
+  // The first of the largest: lowest id on ties.
+  const auto best = std::max_element(scores_.begin(), scores_.end());
+  if (*best == kBanned) return Status(Code::kINVALID_ARG, "sampler: mask and bias leave no token");
+
+  Sample sample;
+  if (options_.temperature == 0) {
+    sample = {static_cast<int32_t>(best - scores_.begin()), 0, 0, 1};
+  } else {
+    scale(*best);
+    keep_top_k();
+    keep_top_p();
+    keep_min_p();
+    sample = draw(position);
+  }
+  sample.raw_logprob = logits[static_cast<size_t>(sample.token)] - log_sum_exp(logits, raw_max);
+  return sample;
+}
+
+Status Sampler::load(std::span<const float> logits) {
+  scores_.assign(logits.begin(), logits.end());
+  // 0 * x is NaN for NaN and infinity, and stays it through the sum.
+  double poison = 0;
+  for (double score : scores_) poison += 0 * score;
+  if (poison == 0) return {};
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
+  return Status(Code::kNUMERIC, "sampler: the logit of token " + std::to_string(bad - logits.begin()) + " is " +
+                                    (std::isnan(*bad) ? "NaN" : "infinite"));
+}
+
+void Sampler::add_bias() {
+  for (const LogitBias& entry : options_.logit_bias) scores_[static_cast<size_t>(entry.token)] += entry.bias;
+}
+
+void Sampler::ban_unallowed(std::span<const uint32_t> allowed) {
+  if (allowed.empty()) return;
+  for (size_t i = 0; i < scores_.size(); ++i)
+    if ((allowed[i / 32] >> (i % 32) & 1) == 0) scores_[i] = kBanned;
+}
+
+void Sampler::apply_penalties() {
+  const double repetition = options_.repetition_penalty;
+  for (const auto& [token, count] : counts_) {
+    double& score = scores_[static_cast<size_t>(token)];
+    score = score > 0 ? score / repetition : score * repetition;
+    score -= static_cast<double>(count) * options_.frequency_penalty + options_.presence_penalty;
+  }
+}
+
+void Sampler::scale(double max) {
+  candidates_.clear();
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    if (scores_[i] == kBanned) continue;
+    candidates_.push_back({(scores_[i] - max) / options_.temperature, 0, static_cast<int32_t>(i)});
+  }
+}
+
+void Sampler::keep_top_k() {
+  const size_t k = static_cast<size_t>(std::min<int64_t>(options_.top_k, vocab_size_));
+  if (k > 0 && k < candidates_.size()) {
+    const auto end = candidates_.begin() + static_cast<ptrdiff_t>(k);
+    std::nth_element(candidates_.begin(), end, candidates_.end(), likelier);
+    candidates_.erase(end, candidates_.end());
+    sort_by_id();
+  }
+  for (Candidate& candidate : candidates_) candidate.weight = weight_of(candidate.z);
+}
+
+void Sampler::keep_top_p() {
+  if (options_.top_p == 1) return;
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  // Tokens lighter than half an equal share of the tail cannot be in the run: together they weigh at most half the tail
+  // (the other half is room for rounding). This leaves few tokens to sort.
+  const double lightest = 0.5 * (1 - options_.top_p) * total / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < lightest; });
+
+  const double target = options_.top_p * total;
+  double share = 0;
+  size_t kept = 0, n_sorted = 0;
+  for (size_t step = 256; share < target && kept < candidates_.size(); step *= 4) {
+    const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(n_sorted);
+    n_sorted = std::min(candidates_.size(), n_sorted + step);
+    const auto end = candidates_.begin() + static_cast<ptrdiff_t>(n_sorted);
+    std::nth_element(begin, end, candidates_.end(), likelier);
+    std::sort(begin, end, likelier);
+    while (share < target && kept < n_sorted) share += candidates_[kept++].weight;
+  }
+  candidates_.resize(kept);
+  sort_by_id();
+}
+
+void Sampler::keep_min_p() {
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < options_.min_p; });
+}
+
+void Sampler::sort_by_id() {
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+}
+
+Sample Sampler::draw(uint64_t position) const {
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  const double target = philox_uniform(options_.seed, position, draw_number_) * total;
+  const Candidate* chosen = nullptr;
+  double sum = 0;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.weight == 0) continue;
+    chosen = &candidate;
+    sum += candidate.weight;
+    if (sum > target) break;
+  }
+  return {chosen->id, chosen->z - log_f64(total), 0, static_cast<int64_t>(candidates_.size())};
+}
+
+Status Sampler::accept(int32_t token) {
+  if (token < 0 || token >= vocab_size_)
+    return Status(Code::kINVALID_ARG, "sampler: token " + std::to_string(token) + " is outside the vocabulary");
+  const size_t window = static_cast<size_t>(options_.penalty_window_tokens);
+  if (window > 0 && window_.size() == window) {
+    const auto oldest = counts_.find(window_[window_next_]);
+    if (--oldest->second == 0) counts_.erase(oldest);
+    window_[window_next_] = token;
+    window_next_ = (window_next_ + 1) % window;
+  } else if (window > 0) {
+    window_.push_back(token);
+  }
+  ++counts_[token];
+  return {};
+}
+
+void Sampler::forget() {
+  counts_.clear();
+  window_.clear();
+  window_next_ = 0;
+}
+
+int64_t Sampler::n_in_window(int32_t token) const {
+  const auto found = counts_.find(token);
+  return found == counts_.end() ? 0 : found->second;
+}
+
+}  // namespace dsv41::session
