@@ -1,0 +1,930 @@
+/*
+ * dsv41.h: the C API of libdsv41, an embeddable runtime of DeepSeek-V4.1-Flash.
+ *
+ * A runtime holds what the host lends (memory, log, clock, threads). A model is a checkpoint folder opened on a
+ * backend. A pool is KV memory of one model. A session is one conversation: a list of tokens and its KV state in a
+ * pool. A sampler turns logits into tokens. Text functions turn messages into tokens and tokens into text.
+ * A complete program (prints the model's answer; argument: the checkpoint folder):
+ *
+ *     #include <dsv41/dsv41.h>
+ *     #include <stdio.h>
+ *     #include <string.h>
+ *     static int32_t print_token(void *user, const dsv41_token_event *event) {
+ *       return fwrite(event->text, 1, event->text_size, (FILE *)user) != event->text_size;
+ *     }
+ *     int main(int argc, char **argv) {
+ *       const char *request = "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 4 + 5?\"}]}";
+ *       dsv41_runtime *runtime = NULL; dsv41_model *model = NULL; dsv41_pool *pool = NULL;
+ *       dsv41_session *session = NULL; dsv41_sampler *sampler = NULL;
+ *       int32_t tokens[256];
+ *       dsv41_error error; dsv41_model_options open; dsv41_input prompt; dsv41_generate_options generate;
+ *       dsv41_error_init(&error, sizeof error);
+ *       dsv41_model_options_init(&open, sizeof open);
+ *       dsv41_input_init(&prompt, sizeof prompt);
+ *       dsv41_generate_options_init(&generate, sizeof generate);
+ *       open.folder = argc > 1 ? argv[1] : "samples/nano"; open.folder_size = strlen(open.folder);
+ *       prompt.tokens = tokens; generate.token_fn = print_token; generate.token_user = stdout;
+ *       if (dsv41_runtime_create(NULL, &runtime, &error) || dsv41_model_open(runtime, &open, &model, &error) ||
+ *           dsv41_pool_create(model, NULL, &pool, &error) || dsv41_session_create(pool, NULL, &session, &error) ||
+ *           dsv41_sampler_create(model, NULL, &sampler, &error) ||
+ *           dsv41_chat_render(model, request, strlen(request), tokens, 256, &prompt.n_tokens, &error) ||
+ *           dsv41_prefill(session, &prompt, NULL, NULL, &error) ||
+ *           dsv41_generate(session, sampler, &generate, NULL, &error))
+ *         fprintf(stderr, "%s: %s\n", error.place, error.message);
+ *       dsv41_sampler_release(sampler); dsv41_session_release(session); dsv41_pool_release(pool);
+ *       dsv41_model_release(model); dsv41_runtime_release(runtime);
+ *       return error.code != 0;
+ *     }
+ *
+ * CONVENTIONS (they hold for every function unless its comment says otherwise)
+ *
+ *  1. Handles. dsv41_runtime and the other opaque types are handles. A creating function writes the handle only on
+ *     success and leaves *out untouched otherwise. dsv41_X_release gives the handle back; NULL is allowed. A child
+ *     keeps its parents alive, so any order of release is right: memory goes when the last handle that needs it
+ *     goes. A handle must not be used after its release; handles carry a mark, and one of a wrong type is answered
+ *     with DSV41_INVALID_ARG.
+ *  2. Errors. A function that can fail returns a status: DSV41_OK (0), a positive value that is not an error, or a
+ *     negative error. Its last parameter is a dsv41_error that the caller owns; NULL is allowed. It is written by
+ *     every such call (cleared on success). A failed call leaves its object and its outputs as they were; where
+ *     something differs, the comment says so. After DSV41_INTERNAL the object is poisoned: every call but release
+ *     answers DSV41_POISONED. Any function may answer DSV41_INVALID_ARG (a pointer that must not be NULL, a value
+ *     out of range), DSV41_STRUCT_SIZE, DSV41_BUSY, DSV41_POISONED, DSV41_NO_MEMORY and DSV41_INTERNAL; other codes
+ *     are listed at the function.
+ *  3. Structs. The first field is struct_size = sizeof the struct as the caller knows it; dsv41_X_init sets it and
+ *     the defaults. In every options struct zero means the default, so a zeroed struct with struct_size set is right
+ *     too; a NULL options pointer means all defaults. Fields are only ever appended. Input: a smaller struct_size (8
+ *     or more) is accepted, missing fields are defaults; a larger one is accepted if the bytes that this library
+ *     does not know are zero. Output: filled up to the caller's struct_size. reserved must be zero.
+ *  4. Text is UTF-8 with an explicit size in bytes, without a terminating zero, unless a type is said to be NUL-
+ *     terminated.
+ *  5. Output buffers. (buffer, capacity, &n): *n gets the number of elements that exist. capacity 0 only asks
+ *     (buffer may be NULL) and answers DSV41_OK; a smaller capacity than needed answers DSV41_BUFFER_TOO_SMALL, sets
+ *     *n and writes nothing else.
+ *  6. Threads. Runtime, model and pool: any thread at any time. Session, sampler, textstream, chatparse: one thread
+ *     at a time, may move; a second thread gets DSV41_BUSY. Different sessions run at once. Cancel tokens and
+ *     functions that take no handle: any thread. Release: any thread, but no other call on that handle may be
+ *     running or follow.
+ *  7. Callbacks run on the calling thread (alloc, free and log also on worker threads of the library). No lock is
+ *     held meanwhile. Inside a callback only functions marked "callback-safe" may be called; others answer
+ *     DSV41_BUSY. Every release function is callback-safe. Inside alloc, free, clock and log callbacks only
+ *     functions that take no handle and the cancel functions may be called. Callbacks must return normally: no
+ *     longjmp, no C++ exception.
+ *  8. Units are in the names: _tokens, _bytes, _ns (nanoseconds). Positions and counts of tokens are uint64_t, token
+ *     ids int32_t.
+ *  9. Results. bit-identical: the same bytes as an uninterrupted run of the same backend. exact: the same
+ *     mathematics, roundings may differ. approximate: a bounded replay of the encoder took part. On the CPU backends
+ *     results are bit-identical whatever the chunks, the number of threads and the other sessions.
+ * 10. The library never prints, exits, aborts, installs signal handlers or reads the environment.
+ * 11. Stability. Before 1.0 the file name is libdsv41.so.0. Status numbers, metric ids and capability ids are never
+ *     reused. In this ABI there are fixed-width integers, float, double, size_t, pointers and structs behind
+ *     pointers.
+ */
+#ifndef DSV41_DSV41_H
+#define DSV41_DSV41_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------- export and version */
+
+#if defined(__GNUC__)
+#define DSV41_API __attribute__((visibility("default")))
+#else
+#define DSV41_API
+#endif
+
+#define DSV41_VERSION_MAJOR 0
+#define DSV41_VERSION_MINOR 1
+#define DSV41_VERSION_PATCH 0
+/* What dsv41_abi_version() of the matching library returns. */
+#define DSV41_HEADER_ABI ((uint32_t)((DSV41_VERSION_MAJOR << 16) | DSV41_VERSION_MINOR))
+
+/* -------------------------------------------------------------------------------------------------- status codes */
+
+/* What fallible functions return: one of the values below. */
+typedef int32_t dsv41_status;
+
+enum {
+  DSV41_OK = 0,                        /* success */
+  DSV41_PARTIAL = 1,                   /* some progress or some items; read the result */
+  DSV41_MISS = 2,                      /* lookup found nothing usable */
+  DSV41_END = 3,                       /* end of sequence or iterator */
+  DSV41_NOT_ADMITTED = 4,              /* the store declined to save */
+  DSV41_INVALID_ARG = -1,              /* null, out of range or conflicting argument */
+  DSV41_STRUCT_SIZE = -2,              /* unknown or too small struct_size */
+  DSV41_ABI_VERSION = -3,              /* requested version is newer than the library */
+  DSV41_UNSUPPORTED = -4,              /* valid request that this build or backend cannot serve */
+  DSV41_STATE = -5,                    /* call in the wrong order */
+  DSV41_BUSY = -6,                     /* object in use by another thread or inside a callback */
+  DSV41_BUFFER_TOO_SMALL = -7,         /* buffer too small; the needed size is in the output */
+  DSV41_LIMIT = -8,                    /* hard limit of the model or of a format */
+  DSV41_POISONED = -9,                 /* earlier internal failure; only release is allowed */
+  DSV41_NO_MEMORY = -20,               /* the host allocator failed */
+  DSV41_NO_DEVICE_MEMORY = -21,        /* the device allocator failed */
+  DSV41_POOL_FULL = -22,               /* no free pages; trim, release or save something */
+  DSV41_CONTEXT_FULL = -23,            /* the session's token limit is reached */
+  DSV41_CANCELLED = -40,               /* cancelled; the result tells the state */
+  DSV41_DEADLINE = -41,                /* deadline passed */
+  DSV41_HOST_CALLBACK = -42,           /* a host callback returned an error; its value is in the error struct */
+  DSV41_IO = -60,                      /* input or output failed; the OS error is in the error struct */
+  DSV41_IO_SHORT = -61,                /* less data than the head promised */
+  DSV41_NO_SPACE = -62,                /* no space left */
+  DSV41_NOT_FOUND = -63,               /* path or key does not exist */
+  DSV41_EXISTS = -64,                  /* path or key exists already */
+  DSV41_LOCKED = -65,                  /* held by another process */
+  DSV41_PERMISSION = -66,              /* permission denied */
+  DSV41_NOT_SNAPSHOT = -80,            /* not a snapshot: the magic does not match */
+  DSV41_FORMAT_VERSION = -81,          /* format version cannot be read */
+  DSV41_CHECKSUM = -82,                /* checksum mismatch */
+  DSV41_CORRUPT = -83,                 /* inconsistent structure although checksums hold */
+  DSV41_CODEC_UNAVAILABLE = -84,       /* built without the codec */
+  DSV41_MODEL_MISMATCH = -85,          /* model fingerprint differs */
+  DSV41_LAYOUT_MISMATCH = -86,         /* KV layout differs */
+  DSV41_NUMERIC_MISMATCH = -87,        /* numeric class differs and the policy is strict */
+  DSV41_TOKENS_MISMATCH = -88,         /* the caller's tokens differ from the stored ones */
+  DSV41_MEDIA_MISMATCH = -89,          /* media digests differ */
+  DSV41_NAMESPACE_MISMATCH = -90,      /* salt differs */
+  DSV41_SECTION_MISSING = -91,         /* a required part is absent */
+  DSV41_REPLAY_REQUIRED = -100,        /* the policy forbids the replay that is needed */
+  DSV41_NOT_EXACT = -101,              /* an exact result was demanded and cannot be given */
+  DSV41_CHECKPOINT = -120,             /* the weights folder is damaged or incomplete */
+  DSV41_CHECKPOINT_UNSUPPORTED = -121, /* other architecture or quantisation */
+  DSV41_TOKENIZER = -122,              /* tokenizer file is damaged or of another kind */
+  DSV41_BACKEND = -140,                /* device interface error */
+  DSV41_DEVICE_LOST = -141,            /* the device is lost; reopen the model */
+  DSV41_BACKEND_UNAVAILABLE = -142,    /* no such backend on this machine */
+  DSV41_NUMERIC = -143,                /* NaN or infinity in logits or state */
+  DSV41_GRAMMAR = -160,                /* grammar cannot be used */
+  DSV41_TEMPLATE = -161,               /* messages do not fit the chat format */
+  DSV41_INTERNAL = -200                /* a bug; the object is poisoned */
+};
+
+/* Detail of a failed call. Caller-owned; pass NULL where it is not wanted. */
+typedef struct dsv41_error {
+  uint32_t struct_size;
+  int32_t code;       /* the status that the call returned */
+  int32_t os_error;   /* errno of the failed system call, 0 when none took part */
+  int32_t host_code;  /* what the host's callback returned when code is DSV41_HOST_CALLBACK, else 0 */
+  char place[96];     /* function that failed, NUL-terminated */
+  char message[1936]; /* one or more lines of text, NUL-terminated, cut at a character if too long */
+} dsv41_error;
+
+/* ----------------------------------------------------------------------------------------- scalar types, handles */
+
+typedef struct dsv41_runtime dsv41_runtime;       /* any thread */
+typedef struct dsv41_cancel dsv41_cancel;         /* any thread, signal handlers too */
+typedef struct dsv41_model dsv41_model;           /* any thread */
+typedef struct dsv41_pool dsv41_pool;             /* any thread */
+typedef struct dsv41_session dsv41_session;       /* one thread at a time */
+typedef struct dsv41_sampler dsv41_sampler;       /* one thread at a time */
+typedef struct dsv41_textstream dsv41_textstream; /* one thread at a time */
+typedef struct dsv41_chatparse dsv41_chatparse;   /* one thread at a time */
+
+/* ----------------------------------------------------------------------------------------------------- callbacks */
+
+/* Memory. alloc returns `size` bytes aligned as malloc's, or NULL; free gets what alloc returned. Any thread. */
+typedef void* (*dsv41_alloc_fn)(void* user, size_t size);
+typedef void (*dsv41_free_fn)(void* user, void* memory);
+
+/* Log line without line feed, UTF-8, valid during the call. level: DSV41_LOG_*. Any thread. */
+typedef void (*dsv41_log_fn)(void* user, uint32_t level, const char* text, size_t size);
+
+/* Monotonic time in nanoseconds. Any thread. */
+typedef uint64_t (*dsv41_clock_fn)(void* user);
+
+typedef struct dsv41_progress {
+  uint32_t struct_size;
+  uint32_t phase; /* DSV41_PHASE_* */
+  uint64_t done;  /* units of the phase that are finished */
+  uint64_t total; /* all units of the phase, at least 1 */
+} dsv41_progress;
+
+/* Progress, valid during the call. A value other than 0 stops the running call, which then answers
+ * DSV41_HOST_CALLBACK with that value in dsv41_error.host_code. */
+typedef int32_t (*dsv41_progress_fn)(void* user, const dsv41_progress* progress);
+
+typedef struct dsv41_token_event {
+  uint32_t struct_size;
+  int32_t token;      /* the token that was appended to the session */
+  uint64_t token_idx; /* 0 for the first token of the call */
+  const char* text;   /* text that this token completed; never a part of a character; not NULL */
+  size_t text_size;   /* bytes; 0 while a character is unfinished */
+} dsv41_token_event;
+
+/* A token of dsv41_generate, valid during the call. A value other than 0 ends the generation: the call answers
+ * DSV41_OK and stop_reason DSV41_STOP_CALLBACK. */
+typedef int32_t (*dsv41_token_fn)(void* user, const dsv41_token_event* event);
+
+enum { DSV41_LOG_DEBUG = 1, DSV41_LOG_INFO = 2, DSV41_LOG_WARN = 3, DSV41_LOG_ERROR = 4 };
+enum {
+  DSV41_PHASE_OPEN = 1,   /* dsv41_model_open; units: thousandths of the weights */
+  DSV41_PHASE_PREFILL = 2 /* dsv41_prefill; units: tokens that the call computes */
+};
+
+/* ------------------------------------------------------------------------------------------- options and results */
+
+enum { DSV41_CPU_TARGET_AUTO = 0, DSV41_CPU_TARGET_SCALAR = 1, DSV41_CPU_TARGET_AVX2 = 2, DSV41_CPU_TARGET_AVX512 = 3 };
+enum {
+  DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
+  DSV41_DECODER_FULL = 1     /* prefill runs both halves on all tokens: needed for log-probabilities of a prompt */
+};
+enum { DSV41_RESULT_BIT_IDENTICAL = 0, DSV41_RESULT_EXACT = 1, DSV41_RESULT_APPROXIMATE = 2 };
+enum {
+  DSV41_STOP_TOKEN = 1,       /* a stop token was sampled; it is reported, not appended */
+  DSV41_STOP_MAX_TOKENS = 2,  /* max_new_tokens were appended */
+  DSV41_STOP_CALLBACK = 3,    /* the token callback returned a value other than 0 */
+  DSV41_STOP_CONTEXT_FULL = 4 /* the session's limit is reached */
+};
+
+/* What was built, and the numeric class of this machine. Texts are NUL-terminated. */
+typedef struct dsv41_build_info {
+  uint32_t struct_size;
+  uint32_t abi_version;
+  char version[32];     /* "0.1.0" */
+  char backends[64];    /* names for dsv41_model_options.backends, comma-separated */
+  char cpu_targets[64]; /* what this machine offers of "scalar", "avx2", "avx512", comma-separated */
+  char compiler[64];
+} dsv41_build_info;
+
+typedef struct dsv41_runtime_options {
+  uint32_t struct_size;
+  uint32_t n_threads;      /* worker threads, the caller's included; 0: one per core of the affinity mask */
+  uint32_t cpu_target;     /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
+  uint32_t log_min_level;  /* DSV41_LOG_*; 0: INFO */
+  dsv41_alloc_fn alloc_fn; /* for every buffer whose size depends on model, pool or token count; NULL: malloc */
+  dsv41_free_fn free_fn;   /* goes with alloc_fn: both or none */
+  void* alloc_user;
+  dsv41_log_fn log_fn; /* NULL: silent */
+  void* log_user;
+  dsv41_clock_fn clock_fn; /* times of results; NULL: the system's monotonic clock */
+  void* clock_user;
+  uint64_t reserved[8];
+} dsv41_runtime_options;
+
+typedef struct dsv41_model_options {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const char* folder; /* checkpoint folder, UTF-8; required */
+  size_t folder_size;
+  const char* backends; /* comma-separated names, the first that is there is taken; NULL: "cpu". "ref" is slow */
+  size_t backends_size;
+  dsv41_progress_fn progress_fn; /* NULL: none */
+  void* progress_user;
+  dsv41_cancel* cancel; /* NULL: none. Must live during the call */
+  uint64_t reserved[8];
+} dsv41_model_options;
+
+typedef struct dsv41_model_info {
+  uint32_t struct_size;
+  uint32_t n_layers;
+  uint64_t vocab_size; /* logits have this many values */
+  uint64_t hidden_size;
+  uint64_t max_tokens; /* longest session that the model knows */
+  uint64_t n_experts;  /* routed experts of a layer */
+  uint64_t n_experts_per_token;
+  uint64_t window_tokens;    /* sliding window */
+  uint32_t n_encoder_layers; /* layers that run on every prompt token */
+  uint32_t n_draft_layers;
+  uint32_t n_engram_layers;
+  int32_t bos_token;      /* -1 where the vocabulary has none */
+  int32_t eos_token;      /* default stop token */
+  uint32_t has_vision;    /* the checkpoint has a vision tower (this library does not run it) */
+  char backend[32];       /* NUL-terminated */
+  char numeric_class[32]; /* NUL-terminated: backend, target and order of sums ("cpu/avx512/1"): results of equal
+                             classes are bit-identical */
+} dsv41_model_info;
+
+typedef struct dsv41_pool_options {
+  uint32_t struct_size;
+  uint32_t max_sessions; /* sessions that may live at once; 0: 16 */
+  uint64_t bytes;        /* KV memory for tokens; 0: derived from tokens */
+  uint64_t tokens;       /* tokens of all sessions together; with bytes 0: 0 means 65,536. Set one at most */
+  uint64_t reserved[8];
+} dsv41_pool_options;
+
+typedef struct dsv41_pool_stats {
+  uint32_t struct_size;
+  uint32_t page_tokens; /* tokens of a page */
+  uint64_t page_bytes;
+  uint64_t n_token_pages; /* pages for the KV of tokens */
+  uint64_t n_token_pages_free;
+  uint64_t n_window_slots; /* sliding-window slots, one per session */
+  uint64_t n_window_slots_free;
+  uint64_t n_sessions;  /* open sessions */
+  uint64_t arena_bytes; /* address space of the pool; memory is used as pages are touched */
+} dsv41_pool_stats;
+
+typedef struct dsv41_session_options {
+  uint32_t struct_size;
+  uint32_t decoder;      /* DSV41_DECODER_* */
+  uint64_t max_tokens;   /* limit of this session; 0: the model's */
+  uint64_t chunk_tokens; /* tokens of a prefill step, at most 8,192; 0: 512 */
+  uint64_t reserved[8];
+} dsv41_session_options;
+
+typedef struct dsv41_session_info {
+  uint32_t struct_size;
+  uint32_t decoder;  /* DSV41_DECODER_* */
+  uint64_t position; /* tokens in the session */
+  uint64_t max_tokens;
+  uint64_t tokens_to_recompute; /* what the next prefill or decode computes before its own tokens */
+  uint64_t n_pages;             /* token pages in use */
+  uint32_t has_logits;          /* 1: dsv41_sample and dsv41_logits_copy work */
+  uint32_t reserved0;
+} dsv41_session_info;
+
+/* Tokens to append. */
+typedef struct dsv41_input {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const int32_t* tokens; /* [n_tokens] ids in [0, vocab_size) */
+  size_t n_tokens;
+  uint64_t reserved[4];
+} dsv41_input;
+
+typedef struct dsv41_run_options {
+  uint32_t struct_size;
+  uint32_t want_logprobs;        /* 1: keep log-probabilities of the session's tokens that this call can compute */
+  uint64_t chunk_tokens;         /* 0: the session's */
+  dsv41_cancel* cancel;          /* looked at in every layer of every chunk; NULL: none */
+  dsv41_progress_fn progress_fn; /* after each chunk; NULL: none */
+  void* progress_user;
+  uint64_t reserved[8];
+} dsv41_run_options;
+
+/* What a call did. Encoder and decoder are the two halves of the model's layers. */
+typedef struct dsv41_run_result {
+  uint32_t struct_size;
+  uint32_t result_class; /* DSV41_RESULT_* */
+  uint64_t position;     /* tokens in the session after the call */
+  uint64_t encoder_tokens_computed;
+  uint64_t decoder_tokens_computed;
+  uint64_t tokens_reused;           /* tokens of the session that the call built on without computing them */
+  uint64_t encoder_tokens_replayed; /* tokens whose window rows alone were computed again */
+  uint64_t decoder_tokens_replayed;
+  uint64_t layer_tokens; /* work: sum over layers of the tokens they ran on */
+  uint64_t time_ns;
+} dsv41_run_result;
+
+/* What a truncation leaves to do. */
+typedef struct dsv41_replay_info {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t position;            /* tokens in the session now */
+  uint64_t tokens_to_recompute; /* by the next prefill or decode, before its own tokens; 0: continues in place */
+} dsv41_replay_info;
+
+typedef struct dsv41_logit_bias {
+  int32_t token;
+  float bias; /* added to the logit; -INFINITY bans the token */
+} dsv41_logit_bias;
+
+/* Applied in this order: logit bias, penalties, temperature, top_k, top_p, min_p, draw. All zeros: greedy. */
+typedef struct dsv41_sampler_options {
+  uint32_t struct_size;
+  uint32_t top_k;                 /* 0: off */
+  double temperature;             /* 0: greedy (highest logit, lowest id on a tie) */
+  double top_p;                   /* (0, 1]; 0: off */
+  double min_p;                   /* [0, 1]; 0: off */
+  double repetition_penalty;      /* > 0: divides positive and multiplies negative logits of seen tokens; 0 or 1: off */
+  double presence_penalty;        /* subtracted once from the logit of a seen token */
+  double frequency_penalty;       /* subtracted once per occurrence */
+  uint64_t penalty_window_tokens; /* how many of the last accepted tokens count as seen; 0: all */
+  uint64_t seed;                  /* same seed, same options, same positions: same tokens */
+  const dsv41_logit_bias* logit_bias; /* [n_logit_bias], copied; a token may stand once */
+  size_t n_logit_bias;
+  uint64_t reserved[8];
+} dsv41_sampler_options;
+
+typedef struct dsv41_sample_result {
+  uint32_t struct_size;
+  int32_t token;
+  uint64_t n_candidates; /* tokens that could have been drawn */
+  double logprob;        /* natural logarithm, under the distribution that was drawn from */
+  double raw_logprob;    /* under the untouched logits */
+} dsv41_sample_result;
+
+typedef struct dsv41_generate_options {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t max_new_tokens;    /* 0: up to the session's limit */
+  const int32_t* stop_tokens; /* [n_stop_tokens]; NULL: the model's eos_token */
+  size_t n_stop_tokens;
+  dsv41_token_fn token_fn; /* NULL: none */
+  void* token_user;
+  dsv41_cancel* cancel; /* NULL: none */
+  uint64_t reserved[8];
+} dsv41_generate_options;
+
+typedef struct dsv41_generate_result {
+  uint32_t struct_size;
+  uint32_t stop_reason;  /* DSV41_STOP_*; 0 when the call failed */
+  int32_t stop_token;    /* the stop token that was sampled, -1 if none */
+  uint32_t result_class; /* DSV41_RESULT_* */
+  uint64_t n_tokens;     /* appended by this call */
+  uint64_t position;     /* tokens in the session after the call */
+  uint64_t encoder_tokens_computed;
+  uint64_t decoder_tokens_computed;
+  uint64_t layer_tokens;
+  uint64_t time_ns;
+} dsv41_generate_result;
+
+typedef struct dsv41_chatparse_options {
+  uint32_t struct_size;
+  uint32_t thinking; /* 1: the prompt ends in <think>, so the reply begins with reasoning; 0: not */
+  uint32_t strict;   /* 1: after a tool block only the end may follow, and reasoning must be closed */
+  uint32_t reserved0;
+  uint64_t reserved[4];
+} dsv41_chatparse_options;
+
+enum {
+  DSV41_CHAT_REASONING = 1,          /* text of the reasoning */
+  DSV41_CHAT_CONTENT = 2,            /* text of the answer */
+  DSV41_CHAT_TOOL_CALL_BEGIN = 3,    /* text: name of the tool */
+  DSV41_CHAT_TOOL_CALL_ARGUMENT = 4, /* text: name of the argument; value: its JSON */
+  DSV41_CHAT_TOOL_CALL_END = 5,      /* text: name of the tool; value: all arguments as a JSON object */
+  DSV41_CHAT_END = 6,                /* the reply is over */
+  DSV41_CHAT_MALFORMED = 7 /* a tool block breaks the grammar; text: what is wrong, "" when it was said before;
+                              value: raw text */
+};
+
+/* Parts of a reply, for dsv41_chatparse_tokens. */
+enum {
+  DSV41_CHAT_PART_ALL = 0,
+  DSV41_CHAT_PART_REASONING = 1,
+  DSV41_CHAT_PART_CONTENT = 2,
+  DSV41_CHAT_PART_TOOL_BLOCK = 3, /* also a malformed one and what follows it */
+  DSV41_CHAT_PART_MARKUP = 4      /* the end of reasoning, the end of the reply */
+};
+
+/* One event of the parser. Pointers are valid until the next call on the parser. */
+typedef struct dsv41_chat_event {
+  uint32_t struct_size;
+  uint32_t kind;     /* DSV41_CHAT_* */
+  uint32_t call_idx; /* tool call events: 0 for the first call of the reply */
+  uint32_t reserved0;
+  const char* text;
+  size_t text_size;
+  const char* value;
+  size_t value_size;
+} dsv41_chat_event;
+
+/* Counters of a runtime since its creation, over all its models, pools and sessions, closed ones included. */
+typedef struct dsv41_metrics {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t encoder_tokens_computed;
+  uint64_t decoder_tokens_computed;
+  uint64_t tokens_reused;
+  uint64_t layer_tokens;
+  uint64_t tokens_sampled;
+  uint64_t calls_cancelled;
+  uint64_t cancel_latency_ns_max; /* longest time from the trigger being seen to the return of the call */
+  uint64_t models_open;
+  uint64_t pools_open;
+  uint64_t sessions_created;
+  uint64_t sessions_open;
+  uint64_t token_pages; /* pages of the open pools */
+  uint64_t token_pages_in_use;
+  uint64_t window_slots;
+  uint64_t window_slots_in_use;
+  uint64_t arena_bytes;         /* address space of the open pools */
+  uint64_t allocated_bytes;     /* held from alloc_fn (or malloc) now */
+  uint64_t allocated_bytes_max; /* highest value so far */
+} dsv41_metrics;
+
+/* Frozen layout: never grows. Texts are NUL-terminated and static. */
+typedef struct dsv41_metric_desc {
+  uint32_t id;         /* for dsv41_metric_value */
+  uint32_t is_counter; /* 1: only grows; 0: a level that goes up and down */
+  const char* name;    /* as the field of dsv41_metrics */
+  const char* unit;    /* "tokens", "bytes", "ns", ... */
+} dsv41_metric_desc;
+
+/* Frozen layout: never grows. One entry per struct (field "": the whole) and one per field. */
+typedef struct dsv41_layout_entry {
+  const char* struct_name;
+  const char* field_name;
+  uint32_t offset_bytes;
+  uint32_t size_bytes;
+} dsv41_layout_entry;
+
+/* dsv41_X_init(x, sizeof *x): zeroes the struct, sets struct_size and the defaults. `size` is the caller's sizeof.
+ * Never fails: NULL is ignored, and a size that cannot be right shows in the call that reads the struct. Any thread,
+ * callback-safe. Since 0.1. */
+DSV41_API void dsv41_error_init(dsv41_error* error, size_t size);
+DSV41_API void dsv41_build_info_init(dsv41_build_info* info, size_t size);
+DSV41_API void dsv41_runtime_options_init(dsv41_runtime_options* options, size_t size);
+DSV41_API void dsv41_model_options_init(dsv41_model_options* options, size_t size);
+DSV41_API void dsv41_model_info_init(dsv41_model_info* info, size_t size);
+DSV41_API void dsv41_pool_options_init(dsv41_pool_options* options, size_t size);
+DSV41_API void dsv41_pool_stats_init(dsv41_pool_stats* stats, size_t size);
+DSV41_API void dsv41_session_options_init(dsv41_session_options* options, size_t size);
+DSV41_API void dsv41_session_info_init(dsv41_session_info* info, size_t size);
+DSV41_API void dsv41_input_init(dsv41_input* input, size_t size);
+DSV41_API void dsv41_run_options_init(dsv41_run_options* options, size_t size);
+DSV41_API void dsv41_run_result_init(dsv41_run_result* result, size_t size);
+DSV41_API void dsv41_replay_info_init(dsv41_replay_info* info, size_t size);
+DSV41_API void dsv41_sampler_options_init(dsv41_sampler_options* options, size_t size);
+DSV41_API void dsv41_sample_result_init(dsv41_sample_result* result, size_t size);
+DSV41_API void dsv41_generate_options_init(dsv41_generate_options* options, size_t size);
+DSV41_API void dsv41_generate_result_init(dsv41_generate_result* result, size_t size);
+DSV41_API void dsv41_chatparse_options_init(dsv41_chatparse_options* options, size_t size);
+DSV41_API void dsv41_chat_event_init(dsv41_chat_event* event, size_t size);
+DSV41_API void dsv41_metrics_init(dsv41_metrics* metrics, size_t size);
+
+/* --------------------------------------------------------------------- version, capabilities, layout (no handle) */
+
+/* Version of the ABI: major << 16 | minor. Any thread, callback-safe. Since 0.1. */
+DSV41_API uint32_t dsv41_abi_version(void);
+
+/* "0.1.0", static. Any thread, callback-safe. Since 0.1. */
+DSV41_API const char* dsv41_version_string(void);
+
+/* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_build_info_get(dsv41_build_info* out, dsv41_error* error);
+
+/* 1 if this build on this machine has the capability, 0 if not or if the id is unknown. Never fails. Any thread,
+ * callback-safe. Since 0.1. */
+DSV41_API int32_t dsv41_has_capability(uint32_t capability);
+enum {
+  DSV41_CAP_BACKEND_CPU = 1,
+  DSV41_CAP_BACKEND_REF = 2,
+  DSV41_CAP_CPU_AVX2 = 16,   /* DSV41_CPU_TARGET_AVX2 can be forced */
+  DSV41_CAP_CPU_AVX512 = 17, /* DSV41_CPU_TARGET_AVX512 can be forced */
+  DSV41_CAP_DECODER_FULL = 32,
+  DSV41_CAP_LOGPROBS = 33,
+  DSV41_CAP_CHAT = 34 /* dsv41_chat_render, dsv41_chatparse_* */
+};
+
+/* Name without prefix ("POOL_FULL") and one-line text of a status; "UNKNOWN" and "unknown status code" for a number
+ * that is not in the list. Static, NUL-terminated. Any thread, callback-safe. Since 0.1. */
+DSV41_API const char* dsv41_status_name(dsv41_status status);
+DSV41_API const char* dsv41_status_text(dsv41_status status);
+
+/* Names, offsets and sizes of every struct of this header, for bindings to compare with their own at start. *out:
+ * static array of *n entries. Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_layout_table(const dsv41_layout_entry** out, size_t* n, dsv41_error* error);
+
+/* ----------------------------------------------------------------------------------------------- runtime, cancel */
+
+/* Makes a runtime. options: NULL for defaults; its callbacks must work until the last handle that descends from this
+ * runtime is released. Codes: UNSUPPORTED (cpu_target). Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_runtime_create(const dsv41_runtime_options* options, dsv41_runtime** out,
+                                            dsv41_error* error);
+DSV41_API void dsv41_runtime_release(dsv41_runtime* runtime);
+
+/* Makes a cancel token. A token may serve several calls at once and stays triggered until reset. Any thread. Since
+ * 0.1. */
+DSV41_API dsv41_status dsv41_cancel_create(dsv41_runtime* runtime, dsv41_cancel** out, dsv41_error* error);
+
+/* Stops the calls that were given this token: they answer DSV41_CANCELLED after at most one layer of one chunk. One
+ * lock-free atomic store: any thread, signal handlers too, callback-safe. NULL is ignored. Since 0.1. */
+DSV41_API void dsv41_cancel_trigger(dsv41_cancel* cancel);
+
+/* Makes the token usable again. As trigger. Since 0.1. */
+DSV41_API void dsv41_cancel_reset(dsv41_cancel* cancel);
+DSV41_API void dsv41_cancel_release(dsv41_cancel* cancel);
+
+/* --------------------------------------------------------------------------------------------------------- model */
+
+/* Opens a checkpoint: config.json, model.safetensors.index.json with its shards (mapped, not read), tokenizer.json.
+ * Every tensor's name, type and shape is checked; the message lists what is wrong. Codes: NOT_FOUND, IO, PERMISSION,
+ * CHECKPOINT, CHECKPOINT_UNSUPPORTED, TOKENIZER, BACKEND_UNAVAILABLE, CANCELLED, HOST_CALLBACK. Any thread. Since
+ * 0.1. */
+DSV41_API dsv41_status dsv41_model_open(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
+                                        dsv41_error* error);
+
+/* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info* out, dsv41_error* error);
+DSV41_API void dsv41_model_release(dsv41_model* model);
+
+/* ---------------------------------------------------------------------------------------------------------- pool */
+
+/* Makes KV memory for sessions of a model. Codes: LIMIT (more than the address space or the format allows). Any
+ * thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_pool_create(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
+                                         dsv41_error* error);
+
+/* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_pool_stats_get(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error);
+
+/* Checks the pool's invariants (counts, ownership, alignment); for tests and bug reports. Code: INTERNAL, whose
+ * message names the broken one. Any thread; calls of its sessions must not be running. Since 0.1. */
+DSV41_API dsv41_status dsv41_pool_check(dsv41_pool* pool, dsv41_error* error);
+DSV41_API void dsv41_pool_release(dsv41_pool* pool);
+
+/* ------------------------------------------------------------------------------------------------------- session */
+
+/* Makes an empty session. Codes: POOL_FULL (max_sessions of the pool are open). Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_create(dsv41_pool* pool, const dsv41_session_options* options, dsv41_session** out,
+                                            dsv41_error* error);
+
+/* Cuts the session to its first `position` tokens (at most the present position). Never runs the model: where the
+ * window rows for the next token are gone, the next prefill or decode recomputes them, and *out (NULL: not wanted)
+ * tells how many tokens that takes. Logits are dropped unless nothing is cut. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_truncate(dsv41_session* session, uint64_t position, dsv41_replay_info* out,
+                                              dsv41_error* error);
+
+/* Empties the session; its options stay. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_reset(dsv41_session* session, dsv41_error* error);
+
+/* Fills *out (not NULL). Since 0.1. */
+DSV41_API dsv41_status dsv41_session_info_get(dsv41_session* session, dsv41_session_info* out, dsv41_error* error);
+
+/* Copies the session's tokens from position `from` (at most the present position) on. Buffer convention 5. Since
+ * 0.1. */
+DSV41_API dsv41_status dsv41_session_tokens(dsv41_session* session, uint64_t from, int32_t* buffer, size_t capacity,
+                                            size_t* n, dsv41_error* error);
+
+/* *out (not NULL): how many tokens at the start of the session equal those of `input`. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_common_prefix(dsv41_session* session, const dsv41_input* input, uint64_t* out,
+                                                   dsv41_error* error);
+DSV41_API void dsv41_session_release(dsv41_session* session);
+
+/* ----------------------------------------------------------------------------- prefill, decode, logits, generate */
+
+/* Appends one or more tokens and computes the logits of the next one. input: not NULL. options: NULL for defaults.
+ * result: NULL if not wanted. Chunks never change a result. With DSV41_DECODER_BOUNDED the decoder half sees at most
+ * the last 128 tokens of the call, so two calls over the halves of a prompt are not one call over the whole. A
+ * failed or cancelled call leaves the session as it was; result->position says so. Codes: CONTEXT_FULL, POOL_FULL,
+ * CANCELLED, HOST_CALLBACK, NUMERIC. Since 0.1. */
+DSV41_API dsv41_status dsv41_prefill(dsv41_session* session, const dsv41_input* input, const dsv41_run_options* options,
+                                     dsv41_run_result* result, dsv41_error* error);
+
+/* Appends one token and computes the logits of the next one. As dsv41_prefill. Since 0.1. */
+DSV41_API dsv41_status dsv41_decode(dsv41_session* session, int32_t token, const dsv41_run_options* options,
+                                    dsv41_run_result* result, dsv41_error* error);
+
+/* Copies the logits of the next token, [vocab_size]. Buffer convention 5. Code: STATE (new, truncated or reset
+ * session). Since 0.1. */
+DSV41_API dsv41_status dsv41_logits_copy(dsv41_session* session, float* buffer, size_t capacity, size_t* n,
+                                         dsv41_error* error);
+
+/* Copies the natural log-probabilities of the session's own tokens [from, position), as the last call with
+ * want_logprobs computed them. Buffer convention 5. Code: STATE where one of them was not computed (position 0 never
+ * is; under DSV41_DECODER_BOUNDED neither are those before the last 128 tokens of a call). Since 0.1. */
+DSV41_API dsv41_status dsv41_logprobs_get(dsv41_session* session, uint64_t from, float* buffer, size_t capacity,
+                                          size_t* n, dsv41_error* error);
+
+/* Samples, reports and appends tokens until a stop token, a limit or the host's word. The session must have logits.
+ * sampler: not NULL, of the same model. options: NULL for defaults. result: NULL if not wanted; also filled when the
+ * call fails: tokens appended before the failure stay. When the call returns, every token given to token_fn is in
+ * the session and accepted by the sampler; the stop token is in neither. Afterwards the session has logits again.
+ * Codes: STATE (no logits), POOL_FULL, CANCELLED, NUMERIC. Since 0.1. */
+DSV41_API dsv41_status dsv41_generate(dsv41_session* session, dsv41_sampler* sampler,
+                                      const dsv41_generate_options* options, dsv41_generate_result* result,
+                                      dsv41_error* error);
+
+/* ------------------------------------------------------------------------------------------------------- sampler */
+
+/* Makes a sampler for the vocabulary of a model. options: NULL for greedy. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_sampler_create(dsv41_model* model, const dsv41_sampler_options* options,
+                                            dsv41_sampler** out, dsv41_error* error);
+
+/* A copy with the same options and history. Since 0.1. */
+DSV41_API dsv41_status dsv41_sampler_clone(dsv41_sampler* sampler, dsv41_sampler** out, dsv41_error* error);
+
+/* Draws the next token of the session into *out (not NULL) and changes neither the session nor the history. Codes:
+ * STATE (no logits), NUMERIC (logits are not finite). Since 0.1. */
+DSV41_API dsv41_status dsv41_sample(dsv41_sampler* sampler, dsv41_session* session, dsv41_sample_result* out,
+                                    dsv41_error* error);
+
+/* Adds a token to the history that penalties look at. Since 0.1. */
+DSV41_API dsv41_status dsv41_sampler_accept(dsv41_sampler* sampler, int32_t token, dsv41_error* error);
+DSV41_API void dsv41_sampler_release(dsv41_sampler* sampler);
+
+/* ----------------------------------------------------------------------------------------------- tokens and text */
+
+/* dsv41_tokenize: literals of special tokens in the text become those tokens. Only for text that the host trusts. */
+#define DSV41_TOKENIZE_SPECIALS 1u
+/* dsv41_detokenize: special tokens give no text (else their literal). */
+#define DSV41_DETOKENIZE_SKIP_SPECIALS 1u
+
+/* Text to tokens. Any bytes are accepted and come back unchanged. flags: DSV41_TOKENIZE_*. Buffer convention 5. Any
+ * thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_tokenize(dsv41_model* model, const char* text, size_t size, uint32_t flags,
+                                      int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error);
+
+/* Tokens to the bytes they stand for; a cut inside a character gives a part of it (dsv41_textstream does not).
+ * flags: DSV41_DETOKENIZE_*. Buffer convention 5. Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_detokenize(dsv41_model* model, const int32_t* tokens, size_t n_tokens, uint32_t flags,
+                                        char* buffer, size_t capacity, size_t* n, dsv41_error* error);
+
+enum {
+  DSV41_SPECIAL_BOS = 1,
+  DSV41_SPECIAL_EOS = 2,
+  DSV41_SPECIAL_PAD = 3,
+  DSV41_SPECIAL_SYSTEM = 4,
+  DSV41_SPECIAL_USER = 5,
+  DSV41_SPECIAL_ASSISTANT = 6,
+  DSV41_SPECIAL_LATEST_REMINDER = 7,
+  DSV41_SPECIAL_THINK_BEGIN = 8,
+  DSV41_SPECIAL_THINK_END = 9,
+  DSV41_SPECIAL_DSML = 10,
+  DSV41_SPECIAL_IMAGE = 11
+};
+
+/* *out (not NULL): id of a special token, DSV41_SPECIAL_*. Code: NOT_FOUND (the vocabulary lacks it). Any thread,
+ * callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_special_token(dsv41_model* model, uint32_t which, int32_t* out, dsv41_error* error);
+
+/* A stream that turns tokens into text as they come and never hands out a part of a character. */
+DSV41_API dsv41_status dsv41_textstream_create(dsv41_model* model, dsv41_textstream** out, dsv41_error* error);
+
+/* Adds a token. *text, *size (not NULL): the text that is complete now, maybe empty; valid until the next call on
+ * the stream. Special tokens give their literal. Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_textstream_push(dsv41_textstream* stream, int32_t token, const char** text, size_t* size,
+                                             dsv41_error* error);
+
+/* The end: an unfinished character comes out as U+FFFD; the stream is empty again. Outputs as push. Callback-safe.
+ * Since 0.1. */
+DSV41_API dsv41_status dsv41_textstream_flush(dsv41_textstream* stream, const char** text, size_t* size,
+                                              dsv41_error* error);
+DSV41_API void dsv41_textstream_release(dsv41_textstream* stream);
+
+/* Messages to the tokens of a prompt, in the model's chat format. request: a JSON object;
+ * defaults in brackets, unknown members are ignored, null counts as absent:
+ *
+ *    {"messages": [MESSAGE, ...],
+ *     "mode": "chat" | "thinking" ["chat"],
+ *     "effort": 1..100 or "low" (50) | "high" (75) | "max" (100) [75]     thinking mode only
+ *     "drop_thinking": bool [true]       leave out the reasoning of turns before the last user turn,
+ *                                        unless there are tools
+ *     "open_turn": bool [false]          the last message is an assistant turn to be continued
+ *     "specials_in_text": bool [false]   literals of special tokens in message text become these tokens: only for text
+ *                                        that the host wrote itself
+ *     "tools": [TOOL, ...]}              as if given by a leading system message, which is made if there is none
+ *
+ *    MESSAGE: {"role": "system" | "user" | "assistant" | "tool" | "latest_reminder" | "developer",
+ *      "content": string or list of parts [""]:
+ *          {"type": "text", "text": string}
+ *          {"type": "tool_result", "tool_use_id" or "tool_call_id": string, "content": string or list of text parts}
+ *                                                            (user only; the same as a tool message in this place)
+ *          {"type": "image" | "image_url", ...}              (UNSUPPORTED)
+ *          any other type becomes the text "[Unsupported TYPE]"
+ *      "tools": [TOOL, ...]              system, developer: shown to the model; any message: nothing is dropped then
+ *      "response_format": any JSON       system, developer: schema of the reply
+ *      "reasoning" or "reasoning_content": string                assistant
+ *      "tool_calls": [{"id": string, "name": string, "arguments": object or its JSON text}, ...]   assistant; name and
+ *                                        arguments may stand inside "function" instead
+ *      "tokens": [id, ...]               assistant: the sampled token ids of this turn, used instead of its texts
+ *      "tool_call_id": string            tool
+ *      "task": "action" | "query" | "authority" | "domain" | "title" | "read_url"}
+ *                                        user, developer, later system, tool
+ *
+ *    TOOL: {"type": "function", "function": SCHEMA} or SCHEMA; SCHEMA is shown as it is.
+ *
+ * Text of messages never turns into special tokens. Buffer convention 5. Codes: TEMPLATE (the message names the place),
+ * UNSUPPORTED (images). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_chat_render(dsv41_model* model, const char* request, size_t size, int32_t* buffer,
+                                         size_t capacity, size_t* n, dsv41_error* error);
+
+/* A parser of the model's reply: reasoning, answer, tool calls. Push tokens as they are sampled, finish at the end,
+ * and fetch events after each call. options: NULL for a reply without reasoning. Since 0.1. */
+DSV41_API dsv41_status dsv41_chatparse_create(dsv41_model* model, const dsv41_chatparse_options* options,
+                                              dsv41_chatparse** out, dsv41_error* error);
+
+/* Adds a token of the reply. Text that may still turn out to be markup is held back. Callback-safe. Code: STATE
+ * (after finish). Since 0.1. */
+DSV41_API dsv41_status dsv41_chatparse_push(dsv41_chatparse* parser, int32_t token, dsv41_error* error);
+
+/* The reply is over (also where it was cut off): gives out what was held back. Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_chatparse_finish(dsv41_chatparse* parser, dsv41_error* error);
+
+/* The next event into *out (not NULL): DSV41_OK, or DSV41_END (not an error) when there is none now. Callback-safe.
+ * Since 0.1. */
+DSV41_API dsv41_status dsv41_chatparse_next(dsv41_chatparse* parser, dsv41_chat_event* out, dsv41_error* error);
+
+/* Copies the exact token ids of a part of the reply so far, DSV41_CHAT_PART_*. A token belongs to the part of its
+ * first byte. Hosts keep the ids of the whole reply and give them back as "tokens" of the message, so that the next
+ * prompt begins with the very tokens that the session holds. Buffer convention 5. Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_chatparse_tokens(dsv41_chatparse* parser, uint32_t part, int32_t* buffer, size_t capacity,
+                                              size_t* n, dsv41_error* error);
+DSV41_API void dsv41_chatparse_release(dsv41_chatparse* parser);
+
+/* ------------------------------------------------------------------------------------------------------- metrics */
+
+/* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_metrics_get(dsv41_runtime* runtime, dsv41_metrics* out, dsv41_error* error);
+
+/* *out: static array of *n descriptions, one per field of dsv41_metrics. Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_metric_list(const dsv41_metric_desc** out, size_t* n, dsv41_error* error);
+
+/* *out (not NULL): one metric. Code: NOT_FOUND (unknown id). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_metric_value(dsv41_runtime* runtime, uint32_t metric, uint64_t* out, dsv41_error* error);
+
+/* -------------------------------------------------------------------------------------------- table of functions */
+
+/* Every function of this header, for hosts that load the library at run time (dlopen): fetch dsv41_get_api by name,
+ * call the rest through it. Fields are only ever appended: look at struct_size before using one that is younger than
+ * 0.1. */
+typedef struct dsv41_api {
+  uint32_t struct_size;
+  uint32_t table_version; /* what dsv41_abi_version() returns */
+  void (*error_init)(dsv41_error* error, size_t size);
+  void (*build_info_init)(dsv41_build_info* info, size_t size);
+  void (*runtime_options_init)(dsv41_runtime_options* options, size_t size);
+  void (*model_options_init)(dsv41_model_options* options, size_t size);
+  void (*model_info_init)(dsv41_model_info* info, size_t size);
+  void (*pool_options_init)(dsv41_pool_options* options, size_t size);
+  void (*pool_stats_init)(dsv41_pool_stats* stats, size_t size);
+  void (*session_options_init)(dsv41_session_options* options, size_t size);
+  void (*session_info_init)(dsv41_session_info* info, size_t size);
+  void (*input_init)(dsv41_input* input, size_t size);
+  void (*run_options_init)(dsv41_run_options* options, size_t size);
+  void (*run_result_init)(dsv41_run_result* result, size_t size);
+  void (*replay_info_init)(dsv41_replay_info* info, size_t size);
+  void (*sampler_options_init)(dsv41_sampler_options* options, size_t size);
+  void (*sample_result_init)(dsv41_sample_result* result, size_t size);
+  void (*generate_options_init)(dsv41_generate_options* options, size_t size);
+  void (*generate_result_init)(dsv41_generate_result* result, size_t size);
+  void (*chatparse_options_init)(dsv41_chatparse_options* options, size_t size);
+  void (*chat_event_init)(dsv41_chat_event* event, size_t size);
+  void (*metrics_init)(dsv41_metrics* metrics, size_t size);
+  uint32_t (*abi_version)(void);
+  const char* (*version_string)(void);
+  dsv41_status (*build_info_get)(dsv41_build_info* out, dsv41_error* error);
+  int32_t (*has_capability)(uint32_t capability);
+  const char* (*status_name)(dsv41_status status);
+  const char* (*status_text)(dsv41_status status);
+  dsv41_status (*layout_table)(const dsv41_layout_entry** out, size_t* n, dsv41_error* error);
+  dsv41_status (*runtime_create)(const dsv41_runtime_options* options, dsv41_runtime** out, dsv41_error* error);
+  void (*runtime_release)(dsv41_runtime* runtime);
+  dsv41_status (*cancel_create)(dsv41_runtime* runtime, dsv41_cancel** out, dsv41_error* error);
+  void (*cancel_trigger)(dsv41_cancel* cancel);
+  void (*cancel_reset)(dsv41_cancel* cancel);
+  void (*cancel_release)(dsv41_cancel* cancel);
+  dsv41_status (*model_open)(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
+                             dsv41_error* error);
+  dsv41_status (*model_info_get)(dsv41_model* model, dsv41_model_info* out, dsv41_error* error);
+  void (*model_release)(dsv41_model* model);
+  dsv41_status (*pool_create)(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
+                              dsv41_error* error);
+  dsv41_status (*pool_stats_get)(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error);
+  dsv41_status (*pool_check)(dsv41_pool* pool, dsv41_error* error);
+  void (*pool_release)(dsv41_pool* pool);
+  dsv41_status (*session_create)(dsv41_pool* pool, const dsv41_session_options* options, dsv41_session** out,
+                                 dsv41_error* error);
+  dsv41_status (*session_truncate)(dsv41_session* session, uint64_t position, dsv41_replay_info* out,
+                                   dsv41_error* error);
+  dsv41_status (*session_reset)(dsv41_session* session, dsv41_error* error);
+  dsv41_status (*session_info_get)(dsv41_session* session, dsv41_session_info* out, dsv41_error* error);
+  dsv41_status (*session_tokens)(dsv41_session* session, uint64_t from, int32_t* buffer, size_t capacity, size_t* n,
+                                 dsv41_error* error);
+  dsv41_status (*session_common_prefix)(dsv41_session* session, const dsv41_input* input, uint64_t* out,
+                                        dsv41_error* error);
+  void (*session_release)(dsv41_session* session);
+  dsv41_status (*prefill)(dsv41_session* session, const dsv41_input* input, const dsv41_run_options* options,
+                          dsv41_run_result* result, dsv41_error* error);
+  dsv41_status (*decode)(dsv41_session* session, int32_t token, const dsv41_run_options* options,
+                         dsv41_run_result* result, dsv41_error* error);
+  dsv41_status (*logits_copy)(dsv41_session* session, float* buffer, size_t capacity, size_t* n, dsv41_error* error);
+  dsv41_status (*logprobs_get)(dsv41_session* session, uint64_t from, float* buffer, size_t capacity, size_t* n,
+                               dsv41_error* error);
+  dsv41_status (*generate)(dsv41_session* session, dsv41_sampler* sampler, const dsv41_generate_options* options,
+                           dsv41_generate_result* result, dsv41_error* error);
+  dsv41_status (*sampler_create)(dsv41_model* model, const dsv41_sampler_options* options, dsv41_sampler** out,
+                                 dsv41_error* error);
+  dsv41_status (*sampler_clone)(dsv41_sampler* sampler, dsv41_sampler** out, dsv41_error* error);
+  dsv41_status (*sample)(dsv41_sampler* sampler, dsv41_session* session, dsv41_sample_result* out, dsv41_error* error);
+  dsv41_status (*sampler_accept)(dsv41_sampler* sampler, int32_t token, dsv41_error* error);
+  void (*sampler_release)(dsv41_sampler* sampler);
+  dsv41_status (*tokenize)(dsv41_model* model, const char* text, size_t size, uint32_t flags, int32_t* buffer,
+                           size_t capacity, size_t* n, dsv41_error* error);
+  dsv41_status (*detokenize)(dsv41_model* model, const int32_t* tokens, size_t n_tokens, uint32_t flags, char* buffer,
+                             size_t capacity, size_t* n, dsv41_error* error);
+  dsv41_status (*special_token)(dsv41_model* model, uint32_t which, int32_t* out, dsv41_error* error);
+  dsv41_status (*textstream_create)(dsv41_model* model, dsv41_textstream** out, dsv41_error* error);
+  dsv41_status (*textstream_push)(dsv41_textstream* stream, int32_t token, const char** text, size_t* size,
+                                  dsv41_error* error);
+  dsv41_status (*textstream_flush)(dsv41_textstream* stream, const char** text, size_t* size, dsv41_error* error);
+  void (*textstream_release)(dsv41_textstream* stream);
+  dsv41_status (*chat_render)(dsv41_model* model, const char* request, size_t size, int32_t* buffer, size_t capacity,
+                              size_t* n, dsv41_error* error);
+  dsv41_status (*chatparse_create)(dsv41_model* model, const dsv41_chatparse_options* options, dsv41_chatparse** out,
+                                   dsv41_error* error);
+  dsv41_status (*chatparse_push)(dsv41_chatparse* parser, int32_t token, dsv41_error* error);
+  dsv41_status (*chatparse_finish)(dsv41_chatparse* parser, dsv41_error* error);
+  dsv41_status (*chatparse_next)(dsv41_chatparse* parser, dsv41_chat_event* out, dsv41_error* error);
+  dsv41_status (*chatparse_tokens)(dsv41_chatparse* parser, uint32_t part, int32_t* buffer, size_t capacity, size_t* n,
+                                   dsv41_error* error);
+  void (*chatparse_release)(dsv41_chatparse* parser);
+  dsv41_status (*metrics_get)(dsv41_runtime* runtime, dsv41_metrics* out, dsv41_error* error);
+  dsv41_status (*metric_list)(const dsv41_metric_desc** out, size_t* n, dsv41_error* error);
+  dsv41_status (*metric_value)(dsv41_runtime* runtime, uint32_t metric, uint64_t* out, dsv41_error* error);
+} dsv41_api;
+
+/* The table (static) for a host that was compiled against abi_version (DSV41_HEADER_ABI); NULL when this library is
+ * older than that or no longer serves it. Any thread, callback-safe. Since 0.1. */
+DSV41_API const dsv41_api* dsv41_get_api(uint32_t abi_version);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSV41_DSV41_H */
