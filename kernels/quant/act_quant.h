@@ -3,7 +3,8 @@
 //
 //   a = max(max|x|, 1e-4);  s = 2^ceil(log2(a * fp32(1/448))) from the fp32 bits;  code = e4m3(clamp(x / s, +-448))
 //
-// Arithmetic is fp32 in ref too: the quantiser is defined in fp32. NaN inputs give code 0x7f, infinities a scale of 0xff.
+// Arithmetic is fp32 in ref too: the quantiser is defined in fp32. A NaN gives code 0x7f and does not count in
+// the maximum; an infinity gives its group scale 0xff and codes 0x7f.
 #pragma once
 
 #include <cstdint>
