@@ -59,6 +59,7 @@ tsan: deps
 
 # One after the other, cheapest first; ctest's summary is the last thing printed.
 check: setup-check
+	@scripts/sizes.sh
 	@scripts/format.sh --check
 	@$(MAKE) --no-print-directory all
 	@scripts/abi_check.sh build
