@@ -3,7 +3,7 @@
 // Built from additions, multiplications, divisions and fused multiply-adds only, all exactly rounded, in the order of
 // the source (-ffp-contract=off). Rejected: libm, whose results differ between versions and must not decide a token.
 // Errors are in units in the last place (ulp) of the result, measured in tests/base/exact_math_test.cpp against a wider
-// format: exp 0.75, log 0.79, log1p 0.75, sigmoid 0.51, sin 0.78, cos 0.75 at worst. Round to nearest even is assumed.
+// format: exp 0.75, log 0.79, log1p 0.75, sigmoid 0.75, sin 0.78, cos 0.75 at worst. Round to nearest even is assumed.
 // NaN in gives NaN out.
 #pragma once
 

@@ -9,6 +9,16 @@ namespace {
 
 constexpr size_t kLinearSearchLimit = 8;
 
+// The library's messages quote the text read so far, which may be long and need not be UTF-8.
+std::string printable(std::string text) {
+  constexpr size_t kMaxBytes = 200;
+  if (text.size() > kMaxBytes) text.replace(kMaxBytes, std::string::npos, "..");
+  for (char& c : text) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return text;
+}
+
 }  // namespace
 
 // SAX handler: builds the tree with an explicit stack of open containers.
@@ -39,7 +49,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return put(std::move(json));
   }
   bool number_float(number_float_t value, const string_t& spelling) override {
-    if (!std::isfinite(value)) return fail("number out of range: " + spelling);
+    if (!std::isfinite(value)) return fail("number out of range: " + printable(spelling));
     Json json;
     json.kind_ = Json::Kind::kDouble;
     json.double_ = value;
@@ -65,7 +75,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    return fail("at byte " + std::to_string(position) + ": " + e.what());
+    return fail("at byte " + std::to_string(position) + ": " + printable(e.what()));
   }
 
  private:
@@ -107,7 +117,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return members[a].first < members[b].first; });
     for (size_t i = 1; i < order.size(); ++i) {
       if (members[order[i - 1]].first == members[order[i]].first) {
-        return fail("duplicate key \"" + members[order[i]].first.substr(0, 80) + "\"");
+        return fail("duplicate key \"" + printable(members[order[i]].first) + "\"");
       }
     }
     if (members.size() > kLinearSearchLimit) object.by_key_ = std::move(order);
@@ -122,7 +132,8 @@ Result<Json> Json::parse(std::string_view text) {
   JsonBuilder builder;
   const bool ok = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!ok || !builder.error.empty()) {
-    return Status(Code::kINVALID_ARG, "JSON " + (builder.error.empty() ? std::string("cannot be parsed") : builder.error));
+    return Status(Code::kINVALID_ARG,
+                  "JSON " + (builder.error.empty() ? std::string("cannot be parsed") : builder.error));
   }
   return std::move(builder.root);
 }

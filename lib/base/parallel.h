@@ -1,8 +1,8 @@
 // Parallel: the interface through which kernels spread work over threads that they do not own.
 //
-// A kernel states how many items it has; the implementation (the thread pool of backend/cpu, or SerialParallel) calls the
-// body with disjoint ranges [begin, end) that cover [0, n_items). Results must not depend on how the range is cut: split
-// rows and columns, never a sum.
+// A kernel states how many items it has; the implementation (the thread pool of backend/cpu, or SerialParallel) calls
+// the body with disjoint ranges [begin, end) that cover [0, n_items). Results must not depend on how the range is cut:
+// split rows and columns, never a sum.
 #pragma once
 
 #include <cstdint>

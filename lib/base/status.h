@@ -1,9 +1,9 @@
 // Status and Result: how every fallible function inside the library answers.
 //
-// Status is a code and a message; an ok Status is one null pointer and costs nothing. Result<T> is a T or a Status that is
-// not ok. Both are nodiscard. DSV41_TRY and DSV41_TRY_ASSIGN pass failures up without adding text; the layer that knows
-// the file or tensor name adds it once, with Status::with_context. No exception crosses a room: only std::bad_alloc can
-// be thrown inside, and the C shell turns it into NO_MEMORY.
+// Status is a code and a message; an ok Status is one null pointer and costs nothing. Result<T> is a T or a Status that
+// is not ok. Both are nodiscard. DSV41_TRY and DSV41_TRY_ASSIGN pass failures up without adding text; the layer that
+// knows the file or tensor name adds it once, with Status::with_context. No exception crosses a room: only
+// std::bad_alloc can be thrown inside, and the C shell turns it into NO_MEMORY.
 #pragma once
 
 #include <cassert>
@@ -98,15 +98,15 @@ class [[nodiscard]] Result {
 #define DSV41_CONCAT(a, b) DSV41_CONCAT_(a, b)
 
 // Return from the enclosing function when `expr` (a Status) is not ok.
-#define DSV41_TRY(expr)                                      \
-  do {                                                       \
-    ::dsv41::Status dsv41_status_ = (expr);                  \
-    if (!dsv41_status_.ok()) return dsv41_status_;           \
+#define DSV41_TRY(expr)                            \
+  do {                                             \
+    ::dsv41::Status dsv41_status_ = (expr);        \
+    if (!dsv41_status_.ok()) return dsv41_status_; \
   } while (false)
 
 // Assign the value of `expr` (a Result) to `target`, or return its failure. `target` may declare a variable.
 #define DSV41_TRY_ASSIGN(target, expr) DSV41_TRY_ASSIGN_(DSV41_CONCAT(dsv41_result_, __LINE__), target, expr)
-#define DSV41_TRY_ASSIGN_(result, target, expr)              \
-  auto result = (expr);                                      \
-  if (!result.ok()) return std::move(result).status();       \
+#define DSV41_TRY_ASSIGN_(result, target, expr)        \
+  auto result = (expr);                                \
+  if (!result.ok()) return std::move(result).status(); \
   target = std::move(result).value()

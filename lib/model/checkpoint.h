@@ -12,7 +12,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,11 +25,10 @@ namespace dsv41::model {
 
 class Checkpoint {
  public:
-  // NOT_FOUND: no such folder, or a file that a checkpoint folder must hold is absent. CHECKPOINT: damaged, incomplete
-  // or contradictory; the message lists what, one line each, at most kMaxListed of them and a count of the rest.
-  // CHECKPOINT_UNSUPPORTED: the config describes something else.
+  // NOT_FOUND: no such folder, or no config.json or index in it. CHECKPOINT: damaged, incomplete (shards missing) or
+  // contradictory; the message lists what, one line each, the first ProblemList::kMaxListed and a count of the rest.
+  // CHECKPOINT_UNSUPPORTED: the config describes something else. INVALID_ARG: not a folder. IO, PERMISSION, NO_MEMORY.
   static Result<Checkpoint> open(const std::string& folder);
-  static constexpr int kMaxListed = 20;
 
   const std::string& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
@@ -47,6 +46,9 @@ class Checkpoint {
   Result<std::vector<int32_t>> load_engram_vocab_map() const;
 
  private:
+  Status map_shards(const std::map<std::string, std::vector<std::string>>& shards);
+  Status check_inventory() const;
+
   std::string folder_;
   std::string config_json_;
   ModelConfig config_;

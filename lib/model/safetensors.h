@@ -6,7 +6,8 @@
 // with offsets counted from the start of the payload. The reader trusts nothing: every length is checked against the
 // file before it is used, tensors must cover the payload exactly (no overlap, no hole, no trailing bytes), and a
 // tensor's bytes must equal dtype x shape. It touches the head of the file only; payload pages stay on disk until a
-// kernel reads them. All failures are CHECKPOINT with the tensor's name; the caller adds the file's.
+// kernel reads them. parse_safetensors fails with CHECKPOINT and names the
+// tensor; SafetensorsFile::open adds the path.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +56,8 @@ struct StoredTensor {
 
 // "F32 [24, 20480]"
 std::string describe(Dtype dtype, std::span<const int64_t> shape);
+// A name out of a file for a message: quoted, control characters escaped, at most about 200 bytes.
+std::string quoted_name(std::string_view name);
 
 // The tensors of a whole file that lies in memory, in payload order; `data` points into `file`.
 Result<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file);

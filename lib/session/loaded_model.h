@@ -1,5 +1,5 @@
-// LoadedModel: a checkpoint as a host opens it: weights on a backend, tokenizer, and the special tokens of the text format.
-// Immutable after opening; usable from any thread; kept alive by pools and sessions through shared_ptr.
+// LoadedModel: a checkpoint as a host opens it: weights on a backend, tokenizer, and the special tokens of the text
+// format. Immutable after opening; usable from any thread; kept alive by pools and sessions through shared_ptr.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace dsv41::session {
 
 struct ModelOptions {
-  std::string folder;                            // checkpoint folder
-  std::shared_ptr<backend::Backend> backend;     // where the weights go; not null
-  const CancelFlag* cancel = nullptr;            // looked at between tensors
-  std::function<bool(double fraction)> progress; // may be empty; false cancels
+  std::string folder;                             // checkpoint folder
+  std::shared_ptr<backend::Backend> backend;      // where the weights go; not null
+  const CancelFlag* cancel = nullptr;             // looked at between tensors
+  std::function<bool(double fraction)> progress;  // may be empty; false cancels
 };
 
 class LoadedModel {
@@ -27,7 +27,10 @@ class LoadedModel {
 
   const model::Model& model() const { return *model_; }
   const model::ModelConfig& config() const { return model_->config(); }
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null when the folder has no tokenizer.json: the host then works with token ids.
+  const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // End of sentence: by its literal in the tokenizer, else as the config states it.
+  int32_t eos_token() const { return eos_token_; }
   // Number of token ids that logits cover.
   int64_t vocab_size() const { return config().vocab_size; }
 
@@ -35,6 +38,7 @@ class LoadedModel {
   LoadedModel() = default;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  int32_t eos_token_ = -1;
 };
 
 }  // namespace dsv41::session

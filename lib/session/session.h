@@ -1,15 +1,15 @@
 // Session: one inference timeline, a list of tokens and the KV state that belongs to it.
 //
-// A session holds tokens [0, position). prefill and decode append; truncate and reset cut. position() always equals the number
-// of tokens. A call that fails or is cancelled leaves the session exactly as it was before the call.
+// A session holds tokens [0, position). prefill and decode append; truncate and reset cut. position() always equals the
+// number of tokens. A call that fails or is cancelled leaves the session exactly as it was before the call.
 //
-// Prefill runs the encoder (layers below decoder_start) and the global KV of the first decoder layer on all new tokens. The
-// decoder runs on all of them when there are at most `sliding_window` or the policy is kFull, else on the last sliding_window
-// tokens (decoder bounded replay, attention.md 7.5); older decoder window rows then count as missing.
+// Prefill runs the encoder (layers below decoder_start) and the global KV of the first decoder layer on all new tokens.
+// The decoder runs on all of them when there are at most `sliding_window` or the policy is kFull, else on the last
+// sliding_window tokens (decoder bounded replay, attention.md 7.5); older decoder window rows then count as missing.
 //
-// Truncating keeps the windows when the ring still holds the rows that the next token needs (the ring has 8 spare rows). Else
-// the session is marked: the next prefill or decode recomputes from token 0, in one call together with its new tokens, and
-// reports those tokens as computed.
+// Truncating keeps the windows when the ring still holds the rows that the next token needs (the ring has 8 spare
+// rows). Else the session is marked: the next prefill or decode recomputes from token 0, in one call together with its
+// new tokens, and reports those tokens as computed.
 //
 // One thread at a time; may move between threads. Different sessions of one pool may run at once.
 #pragma once
@@ -46,8 +46,9 @@ struct RunOptions {
   const CancelFlag* cancel = nullptr;  // looked at in every layer of every chunk
   // Called on the calling thread after each chunk: tokens of the call that are done, and all of them. False cancels.
   std::function<bool(int64_t done, int64_t total)> progress;
-  int64_t chunk_tokens = 0;    // 0: the session's
-  bool want_logprobs = false;  // keep log-probabilities of the tokens whose predecessors the decoder computes in this call
+  int64_t chunk_tokens = 0;  // 0: the session's
+  bool want_logprobs =
+      false;  // keep log-probabilities of the tokens whose predecessors the decoder computes in this call
 };
 
 struct RunResult {
@@ -75,8 +76,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Appends tokens (at least one; ids in [0, vocab)). INVALID_ARG names the first bad id; CONTEXT_FULL and POOL_FULL leave the
-  // session as it was. `result` may be null.
+  // Appends tokens (at least one; ids in [0, vocab)). INVALID_ARG names the first bad id; CONTEXT_FULL and POOL_FULL
+  // leave the session as it was. `result` may be null.
   Status prefill(std::span<const int32_t> tokens, const RunOptions& options, RunResult* result);
   Status decode(int32_t token, const RunOptions& options, RunResult* result);
 
@@ -92,12 +93,12 @@ class Session {
   const Pool& pool() const { return *pool_; }
   Pool& pool() { return *pool_; }
 
-  // Logits of the next token [vocab_size] f32, valid until the next call that changes the session. STATE when there are none
-  // (new, truncated or marked session).
+  // Logits of the next token [vocab_size] f32, valid until the next call that changes the session. STATE when there are
+  // none (new, truncated or marked session).
   Result<std::span<const float>> logits() const;
   bool has_logits() const { return !logits_.empty(); }
-  // Log-probabilities of the session's own tokens [from, position()), as the last call with want_logprobs computed them.
-  // STATE when any of them was not computed.
+  // Log-probabilities of the session's own tokens [from, position()), as the last call with want_logprobs computed
+  // them. STATE when any of them was not computed.
   Result<std::span<const float>> logprobs(int64_t from) const;
 
   // Tokens that the next call recomputes before its own (0 unless marked by truncate).
@@ -119,10 +120,19 @@ class Session {
 
   Session() = default;
   Status run(std::span<const int32_t> new_tokens, const RunOptions& options, RunResult* result);
-  Status run_call(Call& call);
-  Status encode_chunk(Call& call, int64_t begin, int64_t end);
-  Status decode_rows(Call& call, int64_t begin, int64_t end);
+  Status plan(std::span<const int32_t> new_tokens, const RunOptions& options, Call* call) const;
+  Status prepare(Call& call);
+  Status run_chunks(Call& call);
+  Status run_bounded_decoder(Call& call);
+  Status read_logits(Call& call, int64_t first_position, int64_t n_rows);
+  model::StepSequence step(const Call& call, int64_t begin, int64_t end, int64_t floor) const;
+  Status save_windows(Call& call);
+  Status put_windows_back(Call& call);
+  void finish(Call& call, RunResult* result);
   bool windows_cover(const WindowState& half, int64_t position) const;
+  const model::ModelConfig& config() const { return pool_->loaded_model()->config(); }
+  // Tokens in front of a row that its Engram hash reads.
+  int64_t look_back() const { return config().engram_layer_ids.empty() ? 0 : config().engram_max_ngram_size - 1; }
 
   std::shared_ptr<Pool> pool_;
   SessionOptions options_;

@@ -1,0 +1,165 @@
+// Models and pools.
+#include "api/call.h"
+#include "api/handles.h"
+#include "api/host_calls.h"
+#include "api/structs.h"
+
+using namespace dsv41;
+using namespace dsv41::api;
+
+dsv41_pool::dsv41_pool(dsv41_model& parent, std::shared_ptr<session::Pool> made)
+    : Handle(kKind), model(&parent), pool(std::move(made)) {
+  model->runtime->add_pool(pool.get());
+}
+
+dsv41_pool::~dsv41_pool() { model->runtime->remove_pool(pool.get()); }
+
+namespace dsv41::api {
+namespace {
+
+// The first backend of the comma-separated list that this machine has.
+Result<std::shared_ptr<backend::Backend>> choose_backend(dsv41_runtime& runtime, std::string_view names) {
+  Status failure(Code::kINVALID_ARG, "backends names none");
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const std::string_view name = names.substr(begin, end - begin);
+    begin = end + 1;
+    if (name.empty()) continue;
+    Result<std::shared_ptr<backend::Backend>> made = runtime.backend(name);
+    if (made.ok() || made.status().code() != Code::kBACKEND_UNAVAILABLE) return made;
+    failure = std::move(made).status();
+  }
+  return failure;
+}
+
+Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, const CancelFlag* cancel,
+                  dsv41_model& model) {
+  const std::string_view names =
+      options.backends ? std::string_view(options.backends, options.backends_size) : std::string_view("cpu");
+  DSV41_TRY_ASSIGN(model.backend, choose_backend(runtime, names));
+  session::ModelOptions wanted;
+  wanted.folder.assign(options.folder, options.folder_size);
+  wanted.backend = model.backend;
+  wanted.cancel = cancel;
+  ProgressCall progress(options.progress_fn, options.progress_user, DSV41_PHASE_OPEN, nullptr);
+  if (progress.wanted()) {
+    wanted.progress = [&](double fraction) { return progress(static_cast<uint64_t>(fraction * 1000), 1000); };
+  }
+  Result<std::shared_ptr<const session::LoadedModel>> loaded = session::LoadedModel::open(wanted);
+  if (!loaded.ok()) return progress.name_cause(std::move(loaded).status());
+  model.loaded = std::move(loaded).value();
+  DSV41_TRY_ASSIGN(model.chat_tokens, text::ChatTokens::find(model.loaded->tokenizer()));
+  return {};
+}
+
+dsv41_model_info describe(const dsv41_model& model) {
+  const model::ModelConfig& config = model.loaded->config();
+  dsv41_model_info info{};
+  info.n_layers = static_cast<uint32_t>(config.num_hidden_layers);
+  info.vocab_size = static_cast<uint64_t>(config.vocab_size);
+  info.hidden_size = static_cast<uint64_t>(config.hidden_size);
+  info.max_tokens = static_cast<uint64_t>(config.max_position_embeddings);
+  info.n_experts = static_cast<uint64_t>(config.n_routed_experts);
+  info.n_experts_per_token = static_cast<uint64_t>(config.num_experts_per_tok);
+  info.window_tokens = static_cast<uint64_t>(config.sliding_window);
+  info.n_encoder_layers = static_cast<uint32_t>(config.decoder_start());
+  info.n_draft_layers = static_cast<uint32_t>(config.num_nextn_predict_layers);
+  info.n_engram_layers = static_cast<uint32_t>(config.engram_layer_ids.size());
+  info.bos_token = model.chat_tokens.bos;
+  info.eos_token = model.chat_tokens.eos;
+  info.has_vision = config.vision_config.has_value();
+  write_text(model.backend->name(), info.backend);
+  write_text(model.backend->numeric_class(), info.numeric_class);
+  return info;
+}
+
+}  // namespace
+}  // namespace dsv41::api
+
+extern "C" {
+
+dsv41_status dsv41_model_open(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
+                              dsv41_error* error) {
+  return run_call("dsv41_model_open", error, want(runtime, Access::kShared), [&](dsv41_runtime& owner) -> Status {
+    DSV41_TRY(check_pointer(out, "out"));
+    dsv41_model_options given;
+    DSV41_TRY(read_struct(options, "options", &given));
+    DSV41_TRY(check_span(given.folder, given.folder_size, "options.folder"));
+    DSV41_TRY(check_span(given.backends, given.backends_size, "options.backends"));
+    const std::string_view folder(given.folder, given.folder_size);
+    if (folder.empty()) return Status(Code::kINVALID_ARG, "options.folder is empty: give the checkpoint folder");
+    if (folder.find('\0') != folder.npos) return Status(Code::kINVALID_ARG, "options.folder has a zero byte");
+    CancelUse cancel(given.cancel);
+    DSV41_TRY(cancel.status());
+    const uint64_t start_ns = owner.now_ns();
+    auto made = std::make_unique<dsv41_model>(owner);
+    Status opened = open_model(owner, given, cancel.flag(), *made);
+    if (!opened.ok()) {
+      owner.log(DSV41_LOG_ERROR, "model not opened: " + std::string(opened.message()));
+      return opened;
+    }
+    owner.log(DSV41_LOG_INFO, "model opened: " + std::string(folder) + ", " + made->backend->numeric_class() + ", " +
+                                  std::to_string((owner.now_ns() - start_ns) / 1000000) + " ms");
+    *out = made.release();
+    return {};
+  });
+}
+
+dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info* out, dsv41_error* error) {
+  return run_call("dsv41_model_info_get", error, want(model, Access::kSharedSafe), [&](dsv41_model& owner) -> Status {
+    DSV41_TRY(check_output(out, "out"));
+    write_struct(describe(owner), out);
+    return {};
+  });
+}
+
+void dsv41_model_release(dsv41_model* model) {
+  if (model) model->release();
+}
+
+dsv41_status dsv41_pool_create(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
+                               dsv41_error* error) {
+  return run_call("dsv41_pool_create", error, want(model, Access::kShared), [&](dsv41_model& owner) -> Status {
+    DSV41_TRY(check_pointer(out, "out"));
+    dsv41_pool_options given;
+    DSV41_TRY(read_struct(options, "options", &given));
+    if (given.bytes && given.tokens) return Status(Code::kINVALID_ARG, "options: set bytes or tokens, not both");
+    session::PoolOptions wanted;
+    wanted.bytes = given.bytes;
+    wanted.tokens = given.tokens;
+    if (given.max_sessions) wanted.max_sessions = given.max_sessions;
+    wanted.clock = {[](void* host) { return static_cast<const dsv41_runtime*>(host)->now_ns(); }, owner.runtime.get()};
+    DSV41_TRY_ASSIGN(std::shared_ptr<session::Pool> made, session::Pool::create(owner.loaded, wanted));
+    *out = std::make_unique<dsv41_pool>(owner, std::move(made)).release();
+    return {};
+  });
+}
+
+dsv41_status dsv41_pool_stats_get(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error) {
+  return run_call("dsv41_pool_stats_get", error, want(pool, Access::kSharedSafe), [&](dsv41_pool& owner) -> Status {
+    DSV41_TRY(check_output(out, "out"));
+    const kv::PagePoolStats stats = owner.pool->pages().stats();
+    dsv41_pool_stats result{};
+    result.page_tokens = kv::kPageTokens;
+    result.page_bytes = stats.page_bytes;
+    result.n_token_pages = stats.global_pages;
+    result.n_token_pages_free = stats.global_pages_free;
+    result.n_window_slots = stats.window_slots;
+    result.n_window_slots_free = stats.window_slots_free;
+    result.n_sessions = owner.pool->counters().sessions_open.load(std::memory_order_relaxed);
+    result.arena_bytes = stats.arena_bytes;
+    write_struct(result, out);
+    return {};
+  });
+}
+
+dsv41_status dsv41_pool_check(dsv41_pool* pool, dsv41_error* error) {
+  return run_call("dsv41_pool_check", error, want(pool, Access::kShared),
+                  [&](dsv41_pool& owner) -> Status { return owner.pool->pages().check_invariants(); });
+}
+
+void dsv41_pool_release(dsv41_pool* pool) {
+  if (pool) pool->release();
+}
+
+}  // extern "C"

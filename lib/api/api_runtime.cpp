@@ -1,0 +1,219 @@
+// Runtime and cancel tokens: what the host lends, and its counters.
+#include <cstdlib>
+#include <cstring>
+
+#include "api/call.h"
+#include "api/handles.h"
+#include "api/structs.h"
+#include "kernels/common/cpu_features.h"
+
+namespace dsv41::api {
+namespace {
+
+// Size of the word in front of every block that remembers its size, padded so that the block stays aligned.
+constexpr size_t kSizeWordBytes = alignof(std::max_align_t);
+static_assert(kSizeWordBytes >= sizeof(size_t));
+
+void raise_max(std::atomic<uint64_t>& max, uint64_t value) {
+  uint64_t seen = max.load(std::memory_order_relaxed);
+  while (seen < value && !max.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+Status check_options(const dsv41_runtime_options& options) {
+  if ((options.alloc_fn == nullptr) != (options.free_fn == nullptr)) {
+    return Status(Code::kINVALID_ARG, "alloc_fn and free_fn go together");
+  }
+  if (options.n_threads > 1024) return Status(Code::kINVALID_ARG, "n_threads is above 1024");
+  if (options.log_min_level > DSV41_LOG_ERROR)
+    return Status(Code::kINVALID_ARG, "log_min_level is none of DSV41_LOG_*");
+  switch (options.cpu_target) {
+    case DSV41_CPU_TARGET_AUTO:
+    case DSV41_CPU_TARGET_SCALAR: return {};
+    case DSV41_CPU_TARGET_AVX2:
+    case DSV41_CPU_TARGET_AVX512: break;
+    default: return Status(Code::kINVALID_ARG, "cpu_target is none of DSV41_CPU_TARGET_*");
+  }
+  const bool is_avx2 = options.cpu_target == DSV41_CPU_TARGET_AVX2;
+  if (kernels::cpu_target_supported(is_avx2 ? kernels::CpuTarget::kAvx2 : kernels::CpuTarget::kAvx512)) return {};
+  return Status(Code::kUNSUPPORTED, std::string("this machine has no ") + (is_avx2 ? "AVX2" : "AVX-512"));
+}
+
+const char* cpu_target_option(uint32_t cpu_target) {
+  switch (cpu_target) {
+    case DSV41_CPU_TARGET_SCALAR: return "scalar";
+    case DSV41_CPU_TARGET_AVX2: return "avx2";
+    case DSV41_CPU_TARGET_AVX512: return "avx512";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+Allocator CountingAllocator::allocator() { return {&CountingAllocator::allocate, &CountingAllocator::release, this}; }
+
+void* CountingAllocator::allocate(void* self, size_t bytes) {
+  auto& me = *static_cast<CountingAllocator*>(self);
+  if (bytes > SIZE_MAX - kSizeWordBytes) return nullptr;
+  const size_t total = bytes + kSizeWordBytes;
+  void* block;
+  if (me.alloc_) {
+    CallbackScope scope(CallbackScope::Rule::kStrict);
+    block = me.alloc_(me.user_, total);
+  } else {
+    block = std::malloc(total);
+  }
+  if (!block) return nullptr;
+  std::memcpy(block, &total, sizeof total);
+  raise_max(me.held_max_, me.held_.fetch_add(total, std::memory_order_relaxed) + total);
+  return static_cast<char*>(block) + kSizeWordBytes;
+}
+
+void CountingAllocator::release(void* self, void* memory) {
+  auto& me = *static_cast<CountingAllocator*>(self);
+  void* block = static_cast<char*>(memory) - kSizeWordBytes;
+  size_t total;
+  std::memcpy(&total, block, sizeof total);
+  me.held_.fetch_sub(total, std::memory_order_relaxed);
+  if (me.free_) {
+    CallbackScope scope(CallbackScope::Rule::kStrict);
+    me.free_(me.user_, block);
+  } else {
+    std::free(block);
+  }
+}
+
+void PoolTotals::add(session::PoolCounters& counters) {
+  const auto value = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  encoder_tokens_computed += value(counters.encoder_tokens_computed);
+  decoder_tokens_computed += value(counters.decoder_tokens_computed);
+  tokens_reused += value(counters.tokens_reused);
+  layer_tokens += value(counters.layer_tokens);
+  calls_cancelled += value(counters.calls_cancelled);
+  cancel_latency_ns_max = std::max(cancel_latency_ns_max, value(counters.cancel_latency_ns_max));
+  sessions_created += value(counters.sessions_created);
+}
+
+}  // namespace dsv41::api
+
+using namespace dsv41;
+using namespace dsv41::api;
+
+dsv41_runtime::dsv41_runtime(const dsv41_runtime_options& given)
+    : Handle(kKind), options(given), memory(given.alloc_fn, given.free_fn, given.alloc_user) {}
+
+uint64_t dsv41_runtime::now_ns() const {
+  if (options.clock_fn) {
+    CallbackScope scope(CallbackScope::Rule::kStrict);
+    return options.clock_fn(options.clock_user);
+  }
+  return monotonic_ns();
+}
+
+void dsv41_runtime::log(uint32_t level, const std::string& text) const {
+  const uint32_t lowest = options.log_min_level ? options.log_min_level : uint32_t{DSV41_LOG_INFO};
+  if (!options.log_fn || level < lowest) return;
+  CallbackScope scope(CallbackScope::Rule::kStrict);
+  options.log_fn(options.log_user, level, text.data(), text.size());
+}
+
+Result<std::shared_ptr<backend::Backend>> dsv41_runtime::backend(std::string_view name) {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [known, weak] : backends_) {
+      if (known != name) continue;
+      if (auto shared = weak.lock()) return shared;
+    }
+  }
+  // Made outside the lock: its memory may come from the host. Two threads may make one each; both work.
+  backend::BackendOptions wanted;
+  wanted.allocator = memory.allocator();
+  wanted.n_threads = static_cast<int>(options.n_threads);
+  wanted.cpu_target = cpu_target_option(options.cpu_target);
+  DSV41_TRY_ASSIGN(std::shared_ptr<backend::Backend> made, backend::create_backend(name, wanted));
+  std::lock_guard lock(mutex_);
+  std::erase_if(backends_, [&](const auto& entry) { return entry.second.expired(); });
+  backends_.emplace_back(std::string(name), made);
+  return made;
+}
+
+void dsv41_runtime::add_pool(session::Pool* pool) {
+  std::lock_guard lock(mutex_);
+  pools_.push_back(pool);
+}
+
+void dsv41_runtime::remove_pool(session::Pool* pool) {
+  std::lock_guard lock(mutex_);
+  std::erase(pools_, pool);
+  closed_pools_.add(pool->counters());
+}
+
+dsv41_metrics dsv41_runtime::metrics() {
+  dsv41_metrics out{};
+  out.struct_size = sizeof out;
+  std::lock_guard lock(mutex_);
+  PoolTotals totals = closed_pools_;
+  for (session::Pool* pool : pools_) {
+    totals.add(pool->counters());
+    const kv::PagePoolStats stats = pool->pages().stats();
+    out.token_pages += stats.global_pages;
+    out.token_pages_in_use += stats.global_pages - stats.global_pages_free;
+    out.window_slots += stats.window_slots;
+    out.window_slots_in_use += stats.window_slots - stats.window_slots_free;
+    out.arena_bytes += stats.arena_bytes;
+    out.sessions_open += pool->counters().sessions_open.load(std::memory_order_relaxed);
+  }
+  out.encoder_tokens_computed = totals.encoder_tokens_computed;
+  out.decoder_tokens_computed = totals.decoder_tokens_computed;
+  out.tokens_reused = totals.tokens_reused;
+  out.layer_tokens = totals.layer_tokens;
+  out.calls_cancelled = totals.calls_cancelled;
+  out.cancel_latency_ns_max = totals.cancel_latency_ns_max;
+  out.sessions_created = totals.sessions_created;
+  out.tokens_sampled = tokens_sampled.load(std::memory_order_relaxed);
+  out.models_open = n_models.load(std::memory_order_relaxed);
+  out.pools_open = pools_.size();
+  out.allocated_bytes = memory.held_bytes();
+  out.allocated_bytes_max = memory.held_bytes_max();
+  return out;
+}
+
+extern "C" {
+
+dsv41_status dsv41_runtime_create(const dsv41_runtime_options* options, dsv41_runtime** out, dsv41_error* error) {
+  return run_call("dsv41_runtime_create", error, [&]() -> Status {
+    if (CallbackScope::active()) return Status(Code::kBUSY, "not allowed inside a callback");
+    DSV41_TRY(check_pointer(out, "out"));
+    dsv41_runtime_options given;
+    DSV41_TRY(read_struct(options, "options", &given));
+    DSV41_TRY(check_options(given));
+    *out = std::make_unique<dsv41_runtime>(given).release();
+    return {};
+  });
+}
+
+void dsv41_runtime_release(dsv41_runtime* runtime) {
+  if (runtime) runtime->release();
+}
+
+dsv41_status dsv41_cancel_create(dsv41_runtime* runtime, dsv41_cancel** out, dsv41_error* error) {
+  return run_call("dsv41_cancel_create", error, want(runtime, Access::kSharedSafe), [&](dsv41_runtime&) -> Status {
+    DSV41_TRY(check_pointer(out, "out"));
+    *out = std::make_unique<dsv41_cancel>().release();
+    return {};
+  });
+}
+
+void dsv41_cancel_trigger(dsv41_cancel* cancel) {
+  if (cancel) cancel->flag.trigger();
+}
+
+void dsv41_cancel_reset(dsv41_cancel* cancel) {
+  if (cancel) cancel->flag.reset();
+}
+
+void dsv41_cancel_release(dsv41_cancel* cancel) {
+  if (cancel) cancel->release();
+}
+
+}  // extern "C"

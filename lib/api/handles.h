@@ -1,0 +1,148 @@
+// The objects behind the opaque handles. Each owns one object of the session or text room and a reference to its
+// parent, declared first so that it goes last.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "api/handle.h"
+#include "backend/registry.h"
+#include "base/allocator.h"
+#include "base/cancel.h"
+#include "dsv41/dsv41.h"
+#include "session/loaded_model.h"
+#include "session/pool.h"
+#include "session/sampler.h"
+#include "session/session.h"
+#include "text/chat_format.h"
+#include "text/chat_parse.h"
+#include "text/text_stream.h"
+
+namespace dsv41::api {
+
+// The host's memory functions (or malloc) with a count of what is held. Any thread. Must outlive its memory.
+class CountingAllocator {
+ public:
+  CountingAllocator(dsv41_alloc_fn alloc, dsv41_free_fn free, void* user) : alloc_(alloc), free_(free), user_(user) {}
+  Allocator allocator();  // refers to this object
+  uint64_t held_bytes() const { return held_.load(std::memory_order_relaxed); }
+  uint64_t held_bytes_max() const { return held_max_.load(std::memory_order_relaxed); }
+
+ private:
+  static void* allocate(void* self, size_t bytes);
+  static void release(void* self, void* memory);
+
+  dsv41_alloc_fn alloc_;
+  dsv41_free_fn free_;
+  void* user_;
+  std::atomic<uint64_t> held_{0};
+  std::atomic<uint64_t> held_max_{0};
+};
+
+// Sums of the counters of pools.
+struct PoolTotals {
+  uint64_t encoder_tokens_computed = 0;
+  uint64_t decoder_tokens_computed = 0;
+  uint64_t tokens_reused = 0;
+  uint64_t layer_tokens = 0;
+  uint64_t calls_cancelled = 0;
+  uint64_t cancel_latency_ns_max = 0;
+  uint64_t sessions_created = 0;
+
+  void add(session::PoolCounters& counters);
+};
+
+}  // namespace dsv41::api
+
+// What the host lends, and the registry that metrics are summed from.
+struct dsv41_runtime : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kRuntime;
+  explicit dsv41_runtime(const dsv41_runtime_options& options);
+
+  uint64_t now_ns() const;
+  void log(uint32_t level, const std::string& text) const;
+  // One backend per name, shared by the models that are open.
+  dsv41::Result<std::shared_ptr<dsv41::backend::Backend>> backend(std::string_view name);
+
+  void add_pool(dsv41::session::Pool* pool);
+  void remove_pool(dsv41::session::Pool* pool);  // its counters stay in the totals
+  dsv41_metrics metrics();
+
+  const dsv41_runtime_options options;
+  dsv41::api::CountingAllocator memory;
+  std::atomic<uint64_t> n_models{0};
+  std::atomic<uint64_t> tokens_sampled{0};
+
+ private:
+  std::mutex mutex_;  // guards what follows; never held while a callback runs or a pool is destroyed
+  std::vector<std::pair<std::string, std::weak_ptr<dsv41::backend::Backend>>> backends_;
+  std::vector<dsv41::session::Pool*> pools_;
+  dsv41::api::PoolTotals closed_pools_;
+};
+
+struct dsv41_cancel : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kCancel;
+  dsv41_cancel() : Handle(kKind) {}
+  dsv41::CancelFlag flag;
+};
+
+struct dsv41_model : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kModel;
+  explicit dsv41_model(dsv41_runtime& parent) : Handle(kKind), runtime(&parent) { ++runtime->n_models; }
+  ~dsv41_model() override { --runtime->n_models; }
+
+  dsv41::api::Ref<dsv41_runtime> runtime;
+  std::shared_ptr<dsv41::backend::Backend> backend;
+  std::shared_ptr<const dsv41::session::LoadedModel> loaded;
+  dsv41::text::ChatTokens chat_tokens;
+};
+
+struct dsv41_pool : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kPool;
+  dsv41_pool(dsv41_model& parent, std::shared_ptr<dsv41::session::Pool> made);
+  ~dsv41_pool() override;
+
+  dsv41::api::Ref<dsv41_model> model;
+  std::shared_ptr<dsv41::session::Pool> pool;
+};
+
+struct dsv41_session : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kSession;
+  dsv41_session(dsv41_pool& parent, std::unique_ptr<dsv41::session::Session> made)
+      : Handle(kKind), pool(&parent), session(std::move(made)) {}
+
+  dsv41::api::Ref<dsv41_pool> pool;
+  std::unique_ptr<dsv41::session::Session> session;
+};
+
+struct dsv41_sampler : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kSampler;
+  dsv41_sampler(dsv41_model& parent, dsv41::session::Sampler made)
+      : Handle(kKind), model(&parent), sampler(std::move(made)) {}
+
+  dsv41::api::Ref<dsv41_model> model;
+  dsv41::session::Sampler sampler;
+};
+
+struct dsv41_textstream : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kTextStream;
+  explicit dsv41_textstream(dsv41_model& parent) : Handle(kKind), model(&parent), stream(parent.loaded->tokenizer()) {}
+
+  dsv41::api::Ref<dsv41_model> model;
+  dsv41::text::TextStream stream;
+  std::string text;  // what the last call handed out
+};
+
+struct dsv41_chatparse : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kChatParse;
+  dsv41_chatparse(dsv41_model& parent, const dsv41::text::ChatParserOptions& options)
+      : Handle(kKind), model(&parent), parser(parent.loaded->tokenizer(), parent.chat_tokens, options) {}
+
+  dsv41::api::Ref<dsv41_model> model;
+  dsv41::text::ChatParser parser;
+  std::vector<dsv41::text::ChatEvent> events;
+  size_t next_event = 0;  // events before it were fetched
+};

@@ -1,0 +1,175 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "backend/cpu/thread_pool.h"
+#include "base/float_state.h"
+#include "kernels/common/cpu_features.h"
+
+namespace dsv41::backend {
+namespace {
+
+// Raised when the order of any sum in the _cpu kernels changes.
+constexpr int kOrderVersion = 1;
+constexpr int kMaxThreads = 1024;
+constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
+
+// What both backends share: memory is host memory, weights stay where they are.
+class HostBackend : public Backend {
+ public:
+  explicit HostBackend(const Allocator& allocator) : allocator_(allocator) {}
+
+  Result<Buffer> allocate(uint64_t bytes, MemoryUse use) override {
+    void* data = use == MemoryUse::kArena ? map_arena(bytes) : allocate_aligned(allocator_, bytes);
+    if (!data) return Status(Code::kNO_MEMORY, "cannot get " + std::to_string(bytes) + " bytes");
+    return Buffer(shared_from_this(), data, bytes, use);
+  }
+
+  // The file's bytes are used as they lie, except F32 and BF16 tensors at odd addresses, which are copied.
+  Result<DeviceWeight> upload(const HostWeight& weight) override {
+    DeviceWeight out{{weight.format, weight.rows, weight.cols, weight.codes, weight.scales}, {}};
+    const uint64_t item = weight.format == tensor::WeightFormat::kF32    ? 4
+                          : weight.format == tensor::WeightFormat::kBf16 ? 2
+                                                                         : 1;
+    if (reinterpret_cast<uintptr_t>(weight.codes) % item == 0) return out;
+    const uint64_t bytes = static_cast<uint64_t>(weight.rows) * static_cast<uint64_t>(weight.cols) * item;
+    DSV41_TRY_ASSIGN(out.memory, allocate(bytes, MemoryUse::kWorkspace));
+    std::memcpy(out.memory.data(), weight.codes, bytes);
+    out.view.codes = out.memory.data();
+    return out;
+  }
+
+ protected:
+  void free(void* data, uint64_t bytes, MemoryUse use) override {
+    if (use == MemoryUse::kArena) {
+      munmap(data, bytes ? bytes : 1);
+    } else {
+      free_aligned(allocator_, data);
+    }
+  }
+
+ private:
+  // Reserved, not committed: pages of the kernel come when they are touched. Trimmed to a 2 MiB boundary for huge
+  // pages.
+  static void* map_arena(uint64_t bytes) {
+    bytes = std::max<uint64_t>(bytes, 1);
+    if (bytes > SIZE_MAX - kArenaAlignment) return nullptr;
+    const uint64_t padded = bytes + kArenaAlignment;
+    void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) return nullptr;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(raw);
+    const uintptr_t aligned = (first + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    constexpr uintptr_t kPage = 4096;
+    const uintptr_t end = (aligned + bytes + kPage - 1) / kPage * kPage;
+    if (aligned > first) munmap(raw, aligned - first);
+    if (end < first + padded) munmap(reinterpret_cast<void*>(end), first + padded - end);
+    return reinterpret_cast<void*>(aligned);
+  }
+
+  Allocator allocator_;
+};
+
+// Copies are the same for both: at once, in host memory.
+class HostQueue : public Queue {
+ public:
+  Status copy_to_device(void* device, const void* host, uint64_t bytes) override { return copy(device, host, bytes); }
+  Status copy_to_host(void* host, const void* device, uint64_t bytes) override { return copy(host, device, bytes); }
+  Status copy(void* to, const void* from, uint64_t bytes) override {
+    if (bytes) std::memcpy(to, from, bytes);
+    return Status();
+  }
+  Status wait() override { return Status(); }
+};
+
+class RefQueue final : public HostQueue {
+ public:
+#define DSV41_OP(name, Args)                        \
+  Status name(const kernels::Args& args) override { \
+    DSV41_TRY(kernels::check_##name(args));         \
+    FloatState state(/*flush_denormals=*/false);    \
+    kernels::name##_ref(args);                      \
+    return Status();                                \
+  }
+#include "kernels/op_list.inc"
+#undef DSV41_OP
+};
+
+class RefBackend final : public HostBackend {
+ public:
+  using HostBackend::HostBackend;
+  const char* name() const override { return "ref"; }
+  const std::string& numeric_class() const override { return numeric_class_; }
+  int n_threads() const override { return 1; }
+  Result<std::unique_ptr<Queue>> create_queue() override { return std::unique_ptr<Queue>(new RefQueue); }
+
+ private:
+  std::string numeric_class_ = "ref/double/" + std::to_string(kOrderVersion);
+};
+
+class CpuQueue final : public HostQueue {
+ public:
+  explicit CpuQueue(const kernels::CpuContext& context) : context_(context) {}
+#define DSV41_OP(name, Args)                        \
+  Status name(const kernels::Args& args) override { \
+    DSV41_TRY(kernels::check_##name(args));         \
+    FloatState state(/*flush_denormals=*/true);     \
+    kernels::name##_cpu(args, context_);            \
+    return Status();                                \
+  }
+#include "kernels/op_list.inc"
+#undef DSV41_OP
+
+ private:
+  kernels::CpuContext context_;
+};
+
+class CpuBackend final : public HostBackend {
+ public:
+  CpuBackend(const Allocator& allocator, kernels::CpuTarget target, int n_threads)
+      : HostBackend(allocator),
+        pool_(n_threads, /*flush_denormals=*/true),
+        context_{target, &pool_},
+        numeric_class_(std::string("cpu/") + kernels::cpu_target_name(target) + "/" + std::to_string(kOrderVersion)) {}
+
+  const char* name() const override { return "cpu"; }
+  const std::string& numeric_class() const override { return numeric_class_; }
+  int n_threads() const override { return pool_.n_threads(); }
+  Result<std::unique_ptr<Queue>> create_queue() override { return std::unique_ptr<Queue>(new CpuQueue(context_)); }
+
+ private:
+  ThreadPool pool_;
+  kernels::CpuContext context_;
+  std::string numeric_class_;
+};
+
+Result<kernels::CpuTarget> choose_target(const std::string& name) {
+  if (name.empty()) return kernels::best_cpu_target();
+  for (kernels::CpuTarget target :
+       {kernels::CpuTarget::kScalar, kernels::CpuTarget::kAvx2, kernels::CpuTarget::kAvx512}) {
+    if (name != kernels::cpu_target_name(target)) continue;
+    if (kernels::cpu_target_supported(target)) return target;
+    return Status(Code::kUNSUPPORTED, "this machine cannot run the CPU target \"" + name + "\"");
+  }
+  return Status(Code::kINVALID_ARG, "unknown CPU target \"" + name.substr(0, 40) + "\" (scalar, avx2, avx512)");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Backend>> create_cpu_backend(const BackendOptions& options) {
+  if (options.n_threads < 0 || options.n_threads > kMaxThreads) {
+    return Status(Code::kINVALID_ARG, "n_threads must be 0 to " + std::to_string(kMaxThreads));
+  }
+  DSV41_TRY_ASSIGN(const kernels::CpuTarget target, choose_target(options.cpu_target));
+  const int n_threads = options.n_threads ? options.n_threads : usable_processors();
+  return std::shared_ptr<Backend>(std::make_shared<CpuBackend>(options.allocator, target, n_threads));
+}
+
+Result<std::shared_ptr<Backend>> create_ref_backend(const BackendOptions& options) {
+  return std::shared_ptr<Backend>(std::make_shared<RefBackend>(options.allocator));
+}
+
+}  // namespace dsv41::backend

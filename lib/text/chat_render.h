@@ -1,0 +1,37 @@
+// Chat encoding: messages to the token ids of a prompt.
+//
+// Special tokens are put in by id; text of messages is tokenised between them and can never become one, whatever
+// literals it holds (unless the request asks for it). Neighbouring texts are tokenised together, so without such
+// literals the ids are those of the whole rendered string. Source of the rules: encoding/encoding.py of
+// DeepSeek-V4.1-Flash (MIT).
+//
+// Steps: tool results become parts of a user turn; neighbouring user and tool messages become one turn (not across a
+// turn that carries a task), with its tool results in the order of the calls they answer; in thinking mode the
+// reasoning and the developer turns before the last user turn are dropped, unless a message has tools; then one turn
+// after the other is written. A turn that is answered next ends with the header of the answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "text/chat_format.h"
+#include "text/chat_request.h"
+#include "text/tokenizer.h"
+
+namespace dsv41::text {
+
+// The ids of the prompt, BOS first. `chat_tokens` are those of `tokenizer`. TEMPLATE, with the message, when the
+// messages do not fit the format: no message, a task or tool calls where they cannot stand, text with the literal of
+// the image token (assistant turns excepted unless specials_in_text), tokens that are no ids or hold an inner EOS, an
+// open turn that is not the assistant's, an effort out of range. TOKENIZER when the vocabulary lacks a token that is
+// needed.
+Result<std::vector<int32_t>> render_chat(const Tokenizer& tokenizer, const ChatTokens& chat_tokens,
+                                         const ChatRequest& request);
+
+// The same prompt as text, special tokens by their literals: for logs and tests. Failures as above.
+Result<std::string> render_chat_text(const Tokenizer& tokenizer, const ChatTokens& chat_tokens,
+                                     const ChatRequest& request);
+
+}  // namespace dsv41::text
