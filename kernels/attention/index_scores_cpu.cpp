@@ -1,0 +1,174 @@
+// Indexer scores on the CPU. Work: (row, range of entries); lanes = query heads, so that one decoded key serves all
+// heads.
+//
+// Codes are doubled to integers (0, 1, 2, 3, 4, 6, 8, 12), so the dot product of a block of 32 dims is an exact int16
+// sum (at most 32 * 144) in any order. fp32 order, the same on every target:
+//   dot[h]    = blocks ascending, each integer times its power-of-two scale (exact)
+//   lane[i]   = heads i, i + 16, i + 32, ... ascending: + weight[h] * max(0, dot[h]), product rounded, then added
+//   score     = reduce_lanes(lane)
+// Differs from ref by these roundings only. Rejected: FP32 dot products (half the lanes, and roundings), and keys in
+// lanes (needs every key transposed, which costs as much as scoring it with 32 heads).
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/attention/index_scores.h"
+#include "kernels/common/lane_sum.h"
+#include "kernels/common/number_formats.h"
+#include "kernels/common/simd_dispatch.h"
+
+namespace dsv41::kernels {
+namespace {
+
+constexpr int kHeads = 32;                // heads of one pass
+constexpr int kKeys = 4;                  // keys of one pass
+constexpr int kBlock = 32;                // dims that share a scale
+constexpr int64_t kEntriesPerItem = 512;  // entries of one work item
+
+// The queries of all rows as the loops want them; heads are padded with zeros to a multiple of kHeads.
+struct Queries {
+  int64_t n_heads = 0;         // padded
+  std::vector<int16_t> codes;  // [n_rows, dim, n_heads]: twice the e2m1 value
+  std::vector<float> scales;   // [n_rows, dim/32, n_heads]: a quarter of the e8m0 value, for both doublings
+  std::vector<float> weights;  // [n_rows, n_heads]
+};
+
+// Twice the value of an e2m1 code, without a table so that loops vectorise.
+DSV41_INLINE int16_t doubled_e2m1(int code) {
+  const int m = code & 7;
+  const int magnitude = m + (m > 4 ? m - 4 : 0) + (m == 7 ? 2 : 0);
+  return static_cast<int16_t>(code & 8 ? -magnitude : magnitude);
+}
+
+Queries arrange_queries(const IndexScoresArgs& args) {
+  const int64_t dim = args.dim, n_blocks = dim / kBlock;
+  Queries out;
+  out.n_heads = (args.n_heads + kHeads - 1) / kHeads * kHeads;
+  out.codes.resize(static_cast<size_t>(args.n_rows * dim * out.n_heads));
+  out.scales.resize(static_cast<size_t>(args.n_rows * n_blocks * out.n_heads));
+  out.weights.resize(static_cast<size_t>(args.n_rows * out.n_heads));
+  for (int64_t row = 0; row < args.n_rows; ++row) {
+    for (int64_t h = 0; h < args.n_heads; ++h) {
+      const int64_t item = row * args.n_heads + h;
+      const uint8_t* codes = args.query_codes + item * (dim / 2);
+      int16_t* to = &out.codes[static_cast<size_t>(row * dim * out.n_heads + h)];
+      for (int64_t i = 0; i < dim / 2; ++i) {
+        to[2 * i * out.n_heads] = doubled_e2m1(codes[i] & 15);
+        to[(2 * i + 1) * out.n_heads] = doubled_e2m1(codes[i] >> 4);
+      }
+      for (int64_t b = 0; b < n_blocks; ++b) {
+        out.scales[static_cast<size_t>((row * n_blocks + b) * out.n_heads + h)] =
+            0.25f * e8m0_to_f32(args.query_scales[item * n_blocks + b]);
+      }
+      out.weights[static_cast<size_t>(row * out.n_heads + h)] =
+          static_cast<float>(bf16_to_f32(args.head_weights[item]) * args.factor);
+    }
+  }
+  return out;
+}
+
+// A run of consecutive entries of one row.
+struct Span {
+  const int16_t* codes;  // [dim, n_heads] of the row
+  const float* scales;   // [dim/32, n_heads]
+  const float* weights;  // [n_heads]
+  const tensor::PagedField* keys;
+  float* scores;  // of entry 0
+  int64_t n_heads, dim, begin, end;
+};
+
+DSV41_INLINE void score_span_body(const Span& span) {
+  for (int64_t first = span.begin; first < span.end; first += kKeys) {
+    // Past the end the last entry is scored again and dropped.
+    const uint8_t* codes[kKeys];
+    const uint8_t* scales[kKeys];
+    for (int k = 0; k < kKeys; ++k) {
+      const int64_t entry = std::min(first + k, span.end - 1);
+      codes[k] = reinterpret_cast<const uint8_t*>(span.keys->codes(entry));
+      scales[k] = reinterpret_cast<const uint8_t*>(span.keys->scales(entry));
+    }
+    float lane[kKeys][kLanes] = {};
+    for (int64_t h = 0; h < span.n_heads; h += kHeads) {
+      float dot[kKeys][kHeads] = {};
+      for (int64_t b = 0; b < span.dim / kBlock; ++b) {
+        int16_t key[kKeys][kBlock];
+        for (int k = 0; k < kKeys; ++k) {
+          const uint8_t* packed = codes[k] + b * (kBlock / 2);
+          for (int i = 0; i < kBlock / 2; ++i) {
+            key[k][2 * i] = doubled_e2m1(packed[i] & 15);
+            key[k][2 * i + 1] = doubled_e2m1(packed[i] >> 4);
+          }
+        }
+        int16_t sum[kKeys][kHeads] = {};
+        const int16_t* query = span.codes + b * kBlock * span.n_heads + h;
+        for (int i = 0; i < kBlock; ++i) {
+#pragma GCC unroll 4
+          for (int k = 0; k < kKeys; ++k) {
+            const int16_t x = key[k][i];
+            for (int j = 0; j < kHeads; ++j) {
+              sum[k][j] = static_cast<int16_t>(sum[k][j] + query[i * span.n_heads + j] * x);
+            }
+          }
+        }
+        const float* query_scale = span.scales + b * span.n_heads + h;
+        for (int k = 0; k < kKeys; ++k) {
+          const float scale = e8m0_to_f32(scales[k][b]);
+          for (int j = 0; j < kHeads; ++j) dot[k][j] += static_cast<float>(sum[k][j]) * (query_scale[j] * scale);
+        }
+      }
+      for (int k = 0; k < kKeys; ++k) {
+        for (int half = 0; half < kHeads; half += kLanes) {
+          for (int j = 0; j < kLanes; ++j) {
+            const float x = dot[k][half + j], relu = x < 0 ? 0.0f : x;  // keeps NaN
+            lane[k][j] += span.weights[h + half + j] * relu;
+          }
+        }
+      }
+    }
+    for (int k = 0; k < kKeys && first + k < span.end; ++k) span.scores[first + k] = reduce_lanes(lane[k]);
+  }
+}
+
+DSV41_DISPATCH(score_span, score_span_body)
+
+}  // namespace
+
+void index_scores_cpu(const IndexScoresArgs& args, const CpuContext& context) {
+  if (args.n_rows == 0) return;
+  const Queries queries = arrange_queries(args);
+  const CandidateBlocks& candidates = args.candidates;
+  const int64_t blocks_per_item = candidates.blocks ? (kEntriesPerItem + candidates.size - 1) / candidates.size : 0;
+  const auto n_visible = [&](int64_t row) { return (int64_t{args.row_position[row]} + 1) / args.ratio; };
+  int64_t most = 0;  // work items of the longest row
+  for (int64_t row = 0; row < args.n_rows; ++row) {
+    const int64_t n = candidates.blocks ? (candidates.n[row] + blocks_per_item - 1) / blocks_per_item
+                                        : (n_visible(row) + kEntriesPerItem - 1) / kEntriesPerItem;
+    most = std::max(most, n);
+  }
+  context.parallel->run(args.n_rows * most, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t row = item / most, part = item % most, n = n_visible(row);
+      Span span{&queries.codes[static_cast<size_t>(row * args.dim * queries.n_heads)],
+                &queries.scales[static_cast<size_t>(row * (args.dim / kBlock) * queries.n_heads)],
+                &queries.weights[static_cast<size_t>(row * queries.n_heads)],
+                args.keys + args.row_sequence[row],
+                args.scores + row * args.score_stride,
+                queries.n_heads,
+                args.dim,
+                part * kEntriesPerItem,
+                std::min((part + 1) * kEntriesPerItem, n)};
+      if (!candidates.blocks) {
+        score_span<const Span&>(context.target, span);
+        continue;
+      }
+      const int64_t last = std::min<int64_t>((part + 1) * blocks_per_item, candidates.n[row]);
+      for (int64_t i = part * blocks_per_item; i < last; ++i) {
+        span.begin = candidates.blocks[row * candidates.stride + i] * candidates.size;
+        span.end = std::min(span.begin + candidates.size, n);
+        score_span<const Span&>(context.target, span);
+      }
+    }
+  });
+}
+
+}  // namespace dsv41::kernels
