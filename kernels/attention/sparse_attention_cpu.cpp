@@ -1,0 +1,282 @@
+// Attention core on the CPU. Rows are taken in batches of as many as there are threads. Each batch runs in two phases,
+// both cut over threads: (row, some keys) decodes records to BF16 (exact) in scratch, once for all heads; (row, 16
+// heads) runs the softmax with lanes = heads, so that nothing is ever summed across lanes. Scratch: about 1 MB a row at
+// real dimensions, allocated by the calling thread.
+//
+// fp32 order, the same on every target and for every batch and cut; keys oldest window row first, then selected
+// ascending:
+//   logit      = one FMA chain over the dims ascending from +0, then times fp32(dim^-0.5)
+//   M          = maximum over all keys, before anything is summed
+//   sum        = e added key by key;  PV = one FMA chain over the keys per channel with bf16(e)
+//   o          = bf16(PV / (sum + exp(sink - M)))
+// Differs from ref by fp32 arithmetic and exp_f32 (1 ulp): where an e lies on the border of two BF16 values, its
+// contribution may differ by 2^-9 of itself.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+
+#include "kernels/attention/sparse_attention.h"
+#include "kernels/common/math_functions.h"
+#include "kernels/common/number_formats.h"
+#include "kernels/common/simd_dispatch.h"
+
+namespace dsv41::kernels {
+namespace {
+
+constexpr int kHeads = 16;          // heads of one work item: one AVX-512 register of fp32
+constexpr int kChunk = 128;         // dims of keys that are widened at a time
+constexpr int kStrip = 16;          // output channels of one pass over the keys
+constexpr int64_t kGrainKeys = 16;  // keys worth a thread of their own
+constexpr float kLargestSinkGap = 80.0f;
+
+// Where the keys of one query row lie.
+struct RowKeys {
+  const AttentionSequence* sequence;
+  const int32_t* selected;
+  int64_t first, n_window, n_keys;  // first: position of the oldest window row
+};
+
+RowKeys row_keys(const SparseAttentionArgs& args, int64_t row) {
+  const AttentionSequence& sequence = args.sequences[args.row_sequence[row]];
+  const int64_t position = args.row_position[row];
+  const int64_t first = std::max({sequence.floor, position - args.window + 1, int64_t{0}});
+  const int64_t n_window = std::max<int64_t>(position + 1 - first, 0);
+  if (!args.selected) return {&sequence, nullptr, first, n_window, n_window};
+  return {&sequence, args.selected + row * args.k, first, n_window, n_window + args.n_selected[row]};
+}
+
+// e4m3 by integer steps: the exponent is moved for normal codes; below 2^-6 the hidden one is added and subtracted
+// again, so that no denormal fp32 occurs (the thread may flush them).
+DSV41_INLINE float decode_e4m3(uint32_t code) {
+  const uint32_t magnitude = code & 0x7fu;
+  const float normal = std::bit_cast<float>((magnitude << 20) + (120u << 23));
+  const float small = std::bit_cast<float>((magnitude << 20) + (121u << 23)) - 0x1p-6f;
+  const float value = magnitude < 8u ? small : normal;
+  const uint32_t bits = magnitude == 0x7fu ? 0x7fc00000u : std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>(bits | (code & 0x80u) << 24);
+}
+
+DSV41_INLINE float decode_e2m1(int32_t code) {
+  const int32_t m = code & 7;
+  const int32_t doubled = m + (m > 4 ? m - 4 : 0) + (m == 7 ? 2 : 0);
+  return 0.5f * static_cast<float>(code & 8 ? -doubled : doubled);
+}
+
+// A BF16 value held in fp32: cut, nothing is lost. Results below 2^-126 cannot occur with scales that our quantisers
+// write.
+DSV41_INLINE uint16_t exact_bf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
+
+DSV41_INLINE void decode_window(const uint8_t* record, int64_t dim, uint16_t* out) {
+  for (int64_t group = 0; group < dim / 32; ++group) {
+    const float scale = e8m0_to_f32(record[dim + group]);
+    for (int i = 0; i < 32; ++i) out[group * 32 + i] = exact_bf16(decode_e4m3(record[group * 32 + i]) * scale);
+  }
+}
+
+DSV41_INLINE void decode_main(const uint8_t* codes, const uint8_t* scales, int64_t dim, uint16_t* out) {
+  for (int64_t group = 0; group < dim / 16; ++group) {
+    const float scale = e4m3_to_f32(scales[group]);
+    for (int i = 0; i < 8; ++i) {
+      const int32_t packed = codes[group * 8 + i];
+      out[group * 16 + 2 * i] = exact_bf16(decode_e2m1(packed & 15) * scale);
+      out[group * 16 + 2 * i + 1] = exact_bf16(decode_e2m1(packed >> 4) * scale);
+    }
+  }
+}
+
+// Decodes keys [begin, end) of one row to keys[n_keys, dim].
+DSV41_INLINE void decode_keys_body(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
+  const AttentionSequence& sequence = *row.sequence;
+  for (int64_t i = begin; i < end; ++i) {
+    if (i < row.n_window) {
+      const int64_t position = row.first + i;
+      const bool is_fresh = sequence.fresh && position >= sequence.fresh_first;
+      const uint8_t* record = is_fresh ? sequence.fresh + (position - sequence.fresh_first) * sequence.ring.row_bytes
+                                       : reinterpret_cast<const uint8_t*>(sequence.ring.row(position));
+      decode_window(record, dim, keys + i * dim);
+    } else {
+      const int32_t entry = row.selected[i - row.n_window];
+      decode_main(reinterpret_cast<const uint8_t*>(sequence.main.codes(entry)),
+                  reinterpret_cast<const uint8_t*>(sequence.main.scales(entry)), dim, keys + i * dim);
+    }
+  }
+}
+
+DSV41_DISPATCH(decode_keys, decode_keys_body)
+
+// One row, up to 16 heads.
+struct HeadGroup {
+  const uint16_t* q;     // [n_heads, dim]
+  const float* sink;     // [n_heads]
+  const uint16_t* keys;  // [n_keys, dim] bf16
+  uint16_t* o;           // [n_heads, dim]
+  float* q_lanes;        // scratch [dim, kHeads]: q as fp32, missing heads are zero
+  float* logits;         // scratch [n_keys, kHeads]: logits, then bf16(e)
+  int64_t n_heads, n_keys, dim;
+  float scale;
+};
+
+// logits[i .. i + kKeys) of all heads.
+template <int kKeys>
+DSV41_INLINE void key_logits(const HeadGroup& group, int64_t first) {
+  float sum[kKeys][kHeads] = {};
+  for (int64_t begin = 0; begin < group.dim; begin += kChunk) {
+    const int64_t n = std::min<int64_t>(kChunk, group.dim - begin);
+    float key[kKeys][kChunk];
+    for (int k = 0; k < kKeys; ++k) {
+      const uint16_t* from = group.keys + (first + k) * group.dim + begin;
+      for (int64_t i = 0; i < n; ++i) key[k][i] = bf16_to_f32(from[i]);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const float* q = group.q_lanes + (begin + i) * kHeads;
+#pragma GCC unroll 8
+      for (int k = 0; k < kKeys; ++k) {
+        const float x = key[k][i];
+        for (int j = 0; j < kHeads; ++j) sum[k][j] = __builtin_fmaf(q[j], x, sum[k][j]);
+      }
+    }
+  }
+  for (int k = 0; k < kKeys; ++k) {
+    for (int j = 0; j < kHeads; ++j) group.logits[(first + k) * kHeads + j] = sum[k][j] * group.scale;
+  }
+}
+
+// Channels [begin, begin + kStrip) of heads [head, head + kRows).
+template <int kRows>
+DSV41_INLINE void weighted_values(const HeadGroup& group, int64_t begin, int head, float (&out)[kHeads][kStrip]) {
+  float sum[kRows][kStrip] = {};
+  for (int64_t i = 0; i < group.n_keys; ++i) {
+    const uint16_t* from = group.keys + i * group.dim + begin;
+    const float* p = group.logits + i * kHeads + head;
+    float value[kStrip];
+    for (int c = 0; c < kStrip; ++c) value[c] = bf16_to_f32(from[c]);
+#pragma GCC unroll 16
+    for (int h = 0; h < kRows; ++h) {
+      const float x = p[h];
+      for (int c = 0; c < kStrip; ++c) sum[h][c] = __builtin_fmaf(x, value[c], sum[h][c]);
+    }
+  }
+  for (int h = 0; h < kRows; ++h) {
+    for (int c = 0; c < kStrip; ++c) out[head + h][c] = sum[h][c];
+  }
+}
+
+// kKeys and kRows only set how many chains run side by side (registers of the target); they do not touch any order.
+template <int kKeys, int kRows>
+DSV41_INLINE void attend_body(const HeadGroup& group) {
+  for (int64_t i = 0; i < group.dim; ++i) {
+    for (int h = 0; h < kHeads; ++h) {
+      group.q_lanes[i * kHeads + h] = h < group.n_heads ? bf16_to_f32(group.q[h * group.dim + i]) : 0.0f;
+    }
+  }
+  int64_t first = 0;
+  for (; first + kKeys <= group.n_keys; first += kKeys) key_logits<kKeys>(group, first);
+  for (; first < group.n_keys; ++first) key_logits<1>(group, first);
+
+  float largest[kHeads], sum[kHeads] = {}, rescale[kHeads], sink[kHeads] = {};
+  for (int h = 0; h < kHeads; ++h) largest[h] = -std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < group.n_keys; ++i) {
+    const float* logit = group.logits + i * kHeads;
+    for (int h = 0; h < kHeads; ++h) largest[h] = logit[h] > largest[h] ? logit[h] : largest[h];
+  }
+  for (int64_t i = 0; i < group.n_keys; ++i) {
+    float* logit = group.logits + i * kHeads;
+    for (int h = 0; h < kHeads; ++h) {
+      const float e = exp_f32(logit[h] - largest[h]);
+      sum[h] += e;
+      logit[h] = bf16_to_f32(f32_to_bf16(e));
+    }
+  }
+  // A sink far above the keys would overflow: then everything is relative to it.
+  for (int64_t h = 0; h < group.n_heads; ++h) sink[h] = group.sink[h];
+  for (int h = 0; h < kHeads; ++h) {
+    const float above = sink[h] - largest[h];
+    const float down = exp_f32(-above), up = exp_f32(above);
+    rescale[h] = above > kLargestSinkGap ? down : 1.0f;
+    sum[h] = above > kLargestSinkGap ? __builtin_fmaf(sum[h], down, 1.0f) : sum[h] + up;
+  }
+  for (int64_t begin = 0; begin < group.dim; begin += kStrip) {
+    float value[kHeads][kStrip];
+    for (int head = 0; head < kHeads; head += kRows) weighted_values<kRows>(group, begin, head, value);
+    for (int64_t h = 0; h < group.n_heads; ++h) {
+      for (int c = 0; c < kStrip; ++c) {
+        group.o[h * group.dim + begin + c] = f32_to_bf16(value[h][c] * rescale[h] / sum[h]);
+      }
+    }
+  }
+}
+
+DSV41_INLINE void attend_16_registers(const HeadGroup& group) { attend_body<4, 4>(group); }
+DSV41_INLINE void attend_32_registers(const HeadGroup& group) { attend_body<8, 16>(group); }
+DSV41_DISPATCH(attend_narrow, attend_16_registers)
+DSV41_DISPATCH(attend_wide, attend_32_registers)
+
+void attend(CpuTarget target, const HeadGroup& group) {
+  if (target == CpuTarget::kAvx512) {
+    attend_wide<const HeadGroup&>(target, group);
+  } else {
+    attend_narrow<const HeadGroup&>(target, group);
+  }
+}
+
+// Scratch of one batch of rows.
+struct Scratch {
+  Scratch(int64_t n_rows, int64_t n_groups, int64_t max_keys, int64_t dim)
+      : key_stride(max_keys * dim),
+        group_stride((dim + max_keys) * kHeads),
+        keys(std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(n_rows * key_stride))),
+        groups(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n_rows * n_groups * group_stride))) {}
+  int64_t key_stride;                // elements: the keys of one row
+  int64_t group_stride;              // elements: q_lanes and logits of one head group
+  std::unique_ptr<uint16_t[]> keys;  // [n_rows, max_keys, dim] bf16
+  std::unique_ptr<float[]> groups;   // [n_rows, n_groups, dim + max_keys, kHeads]
+};
+
+void run_batch(const SparseAttentionArgs& args, const CpuContext& context, int64_t first_row, int64_t n_rows,
+               int64_t max_keys, Scratch& scratch) {
+  context.parallel->run(n_rows * max_keys, kGrainKeys, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t row = begin / max_keys, key = begin % max_keys;
+      const int64_t last = std::min(max_keys, key + end - begin);
+      const RowKeys keys = row_keys(args, first_row + row);
+      decode_keys<const RowKeys&, int64_t, int64_t, int64_t, uint16_t*>(
+          context.target, keys, args.dim, key, std::min(last, keys.n_keys), &scratch.keys[row * scratch.key_stride]);
+      begin += last - key;
+    }
+  });
+  const int64_t n_groups = (args.n_heads + kHeads - 1) / kHeads;
+  context.parallel->run(n_rows * n_groups, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t row = item / n_groups, head = item % n_groups * kHeads;
+      const int64_t n_heads = std::min<int64_t>(kHeads, args.n_heads - head);
+      const int64_t n_keys = row_keys(args, first_row + row).n_keys;
+      const int64_t offset = ((first_row + row) * args.n_heads + head) * args.dim;
+      if (n_keys == 0) {
+        std::fill_n(args.o + offset, n_heads * args.dim, uint16_t{0});
+        continue;
+      }
+      float* group = &scratch.groups[item * scratch.group_stride];
+      attend(context.target, {args.q + offset, args.sink + head, &scratch.keys[row * scratch.key_stride],
+                              args.o + offset, group, group + args.dim * kHeads, n_heads, n_keys, args.dim,
+                              static_cast<float>(1 / std::sqrt(static_cast<double>(args.dim)))});
+    }
+  });
+}
+
+}  // namespace
+
+void sparse_attention_cpu(const SparseAttentionArgs& args, const CpuContext& context) {
+  if (args.n_rows == 0) return;
+  int64_t max_keys = 1;
+  for (int64_t row = 0; row < args.n_rows; ++row) max_keys = std::max(max_keys, row_keys(args, row).n_keys);
+  const int64_t batch = std::min<int64_t>(args.n_rows, std::max(context.parallel->n_threads(), 1));
+  Scratch scratch(batch, (args.n_heads + kHeads - 1) / kHeads, max_keys, args.dim);
+  for (int64_t row = 0; row < args.n_rows; row += batch) {
+    run_batch(args, context, row, std::min(batch, args.n_rows - row), max_keys, scratch);
+  }
+}
+
+}  // namespace dsv41::kernels
