@@ -119,7 +119,11 @@ Status Forward::run_encoder(std::span<const StepSequence> sequences, const Cance
   DSV41_TRY(set_engram_rows());
   DSV41_TRY(embed());
   DSV41_TRY(run_layers(0, config_.decoder_start(), cancel));
-  // The first decoder layer's global KV needs only what the encoder leaves (attention.md 7.5, step 1).
+  return run_first_decoder_kv();
+}
+
+// It needs only what the encoder leaves (attention.md 7.5, step 1).
+Status Forward::run_first_decoder_kv() {
   DSV41_TRY(collapse_and_norm(pre_, weights(config_.decoder_start()).attn_norm));
   return global_kv(config_.decoder_start());
 }

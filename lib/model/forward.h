@@ -78,8 +78,8 @@ class Forward {
   };
   Status begin_step(std::span<const StepSequence> sequences);
   Status run_layer(int64_t layer, const LayerChoices* choices);
-  // Embedding of the step's tokens (first part of run_encoder).
-  Status embed();
+  // The last part of run_encoder: the global KV of layer decoder_start from streams() and pre(), which stay.
+  Status run_first_decoder_kv();
 
  private:
   // Rotation tables of a step: one row a token, or one row an entry of ratio 2.
@@ -101,6 +101,7 @@ class Forward {
   Status set_sequence_tables();
   Status set_rope_tables();
   Status set_engram_rows();
+  Status embed();
   Status run_layers(int64_t first, int64_t last, const CancelFlag* cancel);
   Status engram(int64_t layer);
   Status attention(int64_t layer, const LayerChoices* choices);

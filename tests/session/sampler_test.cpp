@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -372,6 +373,21 @@ TEST_SUITE("session/sampler") {
     REQUIRE(two.accept(2).ok());
     CHECK(one.n_in_window(2) == 0);
     CHECK(two.n_in_window(2) == 1);
+  }
+
+  TEST_CASE("the host's rounding mode neither matters nor changes") {
+    const std::vector<float> logits = random_logits(300, 8, 6);
+    Sampler sampler = make({.temperature = 0.7, .top_p = 0.9, .seed = 2}, logits.size());
+    const Sample want = draw(sampler, logits, 5);
+    REQUIRE(std::fesetround(FE_UPWARD) == 0);
+    const Result<Sample> got = sampler.sample(logits, 5);
+    const int mode = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    REQUIRE(got.ok());
+    CHECK(mode == FE_UPWARD);
+    CHECK(got.value().token == want.token);
+    CHECK(got.value().logprob == want.logprob);
+    CHECK(got.value().raw_logprob == want.raw_logprob);
   }
 
   TEST_CASE("NaN and infinity in the logits are NUMERIC, never a token") {
