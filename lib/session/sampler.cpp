@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/exact_math.h"
+#include "base/float_state.h"
 #include "base/philox.h"
 
 namespace dsv41::session {
@@ -82,6 +83,7 @@ Result<Sample> Sampler::sample(std::span<const float> logits, uint64_t position,
                                           std::to_string(vocab_size_));
   if (!allowed.empty() && allowed.size() != (logits.size() + 31) / 32)
     return Status(Code::kINVALID_ARG, "sampler: the mask of allowed tokens must have one bit for each token");
+  const FloatState float_state(/*flush_denormals=*/false);
   DSV41_TRY(load(logits));
   const double raw_max = *std::max_element(scores_.begin(), scores_.end());
   add_bias();

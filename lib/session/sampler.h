@@ -20,8 +20,8 @@
 // A draw depends on seed, position, draw number and the processed logits; nothing that was drawn before matters, so a
 // session that is rewound repeats its text. A change of order, formula or generator is a new kSamplerVersion.
 //
-// exp and log are those of base/exact_math.h: the same token on every machine. Round-to-nearest is assumed (the callers
-// of the session room set it). One thread at a time; copying is cloning.
+// exp and log are those of base/exact_math.h, and the host's rounding mode is set aside: the same token on every
+// machine. One thread at a time; copying is cloning.
 #pragma once
 
 #include <cstdint>
