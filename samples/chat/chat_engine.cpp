@@ -1,0 +1,267 @@
+#include "chat_engine.h"
+
+#include <algorithm>
+
+#include "chat_terminal.h"
+
+namespace dsv41_chat {
+namespace {
+
+// A struct of the header with its size and defaults set.
+template <class T>
+T made_by(void (*init)(T*, size_t)) {
+  T value;
+  init(&value, sizeof value);
+  return value;
+}
+
+// Calls the library with an error struct as the last argument; throws unless the answer is OK.
+template <class Function, class... Arguments>
+void call(Function function, Arguments... arguments) {
+  dsv41_error error = made_by(dsv41_error_init);
+  if (function(arguments..., &error) < 0) throw ApiError(error);
+}
+
+// Reads a list through the two calls of the header's buffer convention.
+template <class T, class Function>
+std::vector<T> read_list(Function function) {
+  size_t n = 0;
+  call([&](dsv41_error* error) { return function(nullptr, size_t{0}, &n, error); });
+  std::vector<T> list(n);
+  if (n > 0) call([&](dsv41_error* error) { return function(list.data(), list.size(), &n, error); });
+  list.resize(n);
+  return list;
+}
+
+int32_t show_progress(void* user, const dsv41_progress* progress) {
+  const bool open = progress->phase == DSV41_PHASE_OPEN;
+  static_cast<ProgressBar*>(user)->update(progress->done, progress->total, open ? "‰" : "tokens");
+  return 0;
+}
+
+// Sorts the parser's events into a reply. Lives during one generate call.
+struct ReplyReader {
+  dsv41_chatparse* parser;
+  const ReplyOptions& options;
+  Reply& reply;
+
+  void take_events() {
+    for (;;) {
+      dsv41_chat_event event = made_by(dsv41_chat_event_init);
+      dsv41_error error = made_by(dsv41_error_init);
+      const dsv41_status status = dsv41_chatparse_next(parser, &event, &error);
+      if (status < 0) throw ApiError(error);
+      if (status == DSV41_END) return;
+      take(event.kind, std::string_view(event.text, event.text_size), std::string_view(event.value, event.value_size));
+    }
+  }
+
+  void take(uint32_t kind, std::string_view text, std::string_view value) {
+    switch (kind) {
+      case DSV41_CHAT_REASONING:
+      case DSV41_CHAT_CONTENT: {
+        const bool reasoning = kind == DSV41_CHAT_REASONING;
+        (reasoning ? reply.reasoning : reply.content) += text;
+        if (options.on_text) options.on_text(text, reasoning);
+        break;
+      }
+      case DSV41_CHAT_TOOL_CALL_END:
+        reply.tool_calls.push_back({{"name", text}, {"arguments", Json::parse(value)}});
+        break;
+      case DSV41_CHAT_MALFORMED:
+        if (reply.malformed.empty()) reply.malformed = text;
+        break;
+      default: break;
+    }
+  }
+};
+
+struct GenerateState {
+  ReplyReader reader;
+  std::exception_ptr failure;  // no exception may cross the C callback
+};
+
+int32_t take_token(void* user, const dsv41_token_event* event) {
+  auto* state = static_cast<GenerateState*>(user);
+  try {
+    state->reader.reply.tokens.push_back(event->token);
+    call(dsv41_chatparse_push, state->reader.parser, event->token);
+    state->reader.take_events();
+    return 0;
+  } catch (...) {
+    state->failure = std::current_exception();
+    return 1;
+  }
+}
+
+}  // namespace
+
+ApiError::ApiError(const dsv41_error& error)
+    : std::runtime_error(error.message[0] ? std::string(error.message) : std::string(dsv41_status_text(error.code))),
+      code_(error.code) {}
+
+Engine::Engine(const Options& options) : options_(options) {
+  auto runtime_options = made_by(dsv41_runtime_options_init);
+  runtime_options.n_threads = options.n_threads;
+  dsv41_runtime* runtime = nullptr;
+  call(dsv41_runtime_create, &runtime_options, &runtime);
+  runtime_.reset(runtime);
+  dsv41_cancel* cancel = nullptr;
+  call(dsv41_cancel_create, runtime, &cancel);
+  cancel_.reset(cancel);
+  watch_interrupts(cancel);
+
+  ProgressBar bar("opening " + options.model);
+  auto model_options = made_by(dsv41_model_options_init);
+  model_options.folder = options.model.data();
+  model_options.folder_size = options.model.size();
+  model_options.backends = options.backend.data();
+  model_options.backends_size = options.backend.size();
+  model_options.progress_fn = show_progress;
+  model_options.progress_user = &bar;
+  model_options.cancel = cancel;
+  dsv41_model* model = nullptr;
+  call(dsv41_model_open, runtime, &model_options, &model);
+  model_.reset(model);
+  model_info_ = made_by(dsv41_model_info_init);
+  call(dsv41_model_info_get, model, &model_info_);
+
+  context_tokens_ =
+      std::min(options.context_tokens > 0 ? options.context_tokens : kDefaultContextTokens, model_info_.max_tokens);
+  auto pool_options = made_by(dsv41_pool_options_init);
+  pool_options.tokens = context_tokens_;
+  pool_options.max_sessions = 1;
+  dsv41_pool* pool = nullptr;
+  call(dsv41_pool_create, model, &pool_options, &pool);
+  pool_.reset(pool);
+  renew_session();
+}
+
+void Engine::renew_session() {
+  session_.reset();  // the pool has one place
+  auto session_options = made_by(dsv41_session_options_init);
+  session_options.decoder = options_.full_decoder ? DSV41_DECODER_FULL : DSV41_DECODER_BOUNDED;
+  session_options.max_tokens = context_tokens_;
+  dsv41_session* session = nullptr;
+  call(dsv41_session_create, pool_.get(), &session_options, &session);
+  session_.reset(session);
+}
+
+void Engine::reset() { call(dsv41_session_reset, session_.get()); }
+
+dsv41_session_info Engine::session_info() const {
+  auto info = made_by(dsv41_session_info_init);
+  call(dsv41_session_info_get, session_.get(), &info);
+  return info;
+}
+
+dsv41_pool_stats Engine::pool_stats() const {
+  auto stats = made_by(dsv41_pool_stats_init);
+  call(dsv41_pool_stats_get, pool_.get(), &stats);
+  return stats;
+}
+
+std::vector<int32_t> Engine::render(const Json& request) const {
+  const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return read_list<int32_t>([&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+    return dsv41_chat_render(model_.get(), text.data(), text.size(), buffer, capacity, n, error);
+  });
+}
+
+std::string Engine::text_of(const std::vector<int32_t>& tokens) const {
+  const std::vector<char> text = read_list<char>([&](char* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+    return dsv41_detokenize(model_.get(), tokens.data(), tokens.size(), 0, buffer, capacity, n, error);
+  });
+  return std::string(text.begin(), text.end());
+}
+
+// Makes the session hold exactly `prompt`, with logits. False when interrupted.
+bool Engine::prefill_to(const std::vector<int32_t>& prompt) {
+  const dsv41_session_info info = session_info();
+  auto input = made_by(dsv41_input_init);
+  input.tokens = prompt.data();
+  input.n_tokens = prompt.size();
+  uint64_t common = 0;
+  call(dsv41_session_common_prefix, session_.get(), &input, &common);
+  if (common == prompt.size() && common == info.position && info.has_logits) return true;
+  // At least one token must be computed: its logits are what the answer starts from.
+  const uint64_t kept = std::min<uint64_t>(common, prompt.size() - 1);
+  if (kept < info.position)
+    call(dsv41_session_truncate, session_.get(), kept, static_cast<dsv41_replay_info*>(nullptr));
+
+  input.tokens += kept;
+  input.n_tokens -= kept;
+  ProgressBar bar("reading the prompt");
+  auto run_options = made_by(dsv41_run_options_init);
+  run_options.cancel = cancel_.get();
+  run_options.progress_fn = show_progress;
+  run_options.progress_user = &bar;
+  auto result = made_by(dsv41_run_result_init);
+  try {
+    call(dsv41_prefill, session_.get(), &input, &run_options, &result);
+  } catch (const ApiError& error) {
+    if (error.code() == DSV41_CANCELLED) return false;
+    throw;
+  }
+  totals_.encoder_tokens_computed += result.encoder_tokens_computed;
+  totals_.decoder_tokens_computed += result.decoder_tokens_computed;
+  totals_.encoder_tokens_replayed += result.encoder_tokens_replayed;
+  totals_.decoder_tokens_replayed += result.decoder_tokens_replayed;
+  totals_.tokens_reused += result.tokens_reused;
+  totals_.prompt_tokens += result.encoder_tokens_computed;
+  totals_.prompt_ns += result.time_ns;
+  return true;
+}
+
+void Engine::generate(const ReplyOptions& options, Reply* reply) {
+  auto parse_options = made_by(dsv41_chatparse_options_init);
+  parse_options.thinking = options.thinking;
+  dsv41_chatparse* parser = nullptr;
+  call(dsv41_chatparse_create, model_.get(), &parse_options, &parser);
+  const Handle<dsv41_chatparse, dsv41_chatparse_release> parser_handle(parser);
+
+  auto sampler_options = made_by(dsv41_sampler_options_init);
+  sampler_options.temperature = options_.temperature;
+  sampler_options.top_k = options_.top_k;
+  sampler_options.top_p = options_.top_p;
+  sampler_options.min_p = options_.min_p;
+  sampler_options.seed = options.seed;
+  dsv41_sampler* sampler = nullptr;
+  call(dsv41_sampler_create, model_.get(), &sampler_options, &sampler);
+  const Handle<dsv41_sampler, dsv41_sampler_release> sampler_handle(sampler);
+
+  GenerateState state{{parser, options, *reply}, nullptr};
+  auto generate_options = made_by(dsv41_generate_options_init);
+  generate_options.max_new_tokens = options_.max_new_tokens;
+  generate_options.cancel = cancel_.get();
+  generate_options.token_fn = take_token;
+  generate_options.token_user = &state;
+  auto result = made_by(dsv41_generate_result_init);
+  dsv41_error error = made_by(dsv41_error_init);
+  const dsv41_status status = dsv41_generate(session_.get(), sampler, &generate_options, &result, &error);
+  totals_.encoder_tokens_computed += result.encoder_tokens_computed;
+  totals_.decoder_tokens_computed += result.decoder_tokens_computed;
+  totals_.reply_tokens += result.n_tokens;
+  totals_.reply_ns += result.time_ns;
+  if (state.failure) std::rethrow_exception(state.failure);
+  if (status < 0 && status != DSV41_CANCELLED) throw ApiError(error);
+  reply->interrupted = status == DSV41_CANCELLED;
+  reply->stop_reason = result.stop_reason;
+  call(dsv41_chatparse_finish, parser);
+  state.reader.take_events();
+}
+
+Reply Engine::answer(const Json& request, const ReplyOptions& options) {
+  take_interrupt();
+  dsv41_cancel_reset(cancel_.get());
+  Reply reply;
+  if (!prefill_to(render(request))) {
+    reply.interrupted = true;
+    return reply;
+  }
+  generate(options, &reply);
+  reply.text = text_of(reply.tokens);
+  return reply;
+}
+
+}  // namespace dsv41_chat
