@@ -223,6 +223,20 @@ TEST_SUITE("kernels/mhc/mhc_coefficients") {
     }
   }
 
+  TEST_CASE("logits far apart and far from zero stay finite and choose their streams") {
+    for (float offset : {-300.0f, 300.0f}) {
+      CAPTURE(offset);
+      Fixture f = with_mix(0);
+      for (size_t i = 0; i < 4; ++i) {
+        for (size_t k = 0; k < 4; ++k) f.base[8 + 4 * i + k] = offset + (k == (i + 1) % 4 ? 100.0f : 0.0f);
+      }
+      check_cpu(f);
+      for (size_t i = 0; i < 4; ++i) {
+        for (size_t k = 0; k < 4; ++k) CHECK(std::abs(f.comb[4 * i + k] - (k == (i + 1) % 4)) < 1e-5f);
+      }
+    }
+  }
+
   TEST_CASE("streams of zeros give the coefficients of the base alone") {
     Fixture f({"", 1, 4, 32});
     std::fill(f.streams.begin(), f.streams.end(), uint16_t{0});
