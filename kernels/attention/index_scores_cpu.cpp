@@ -9,7 +9,9 @@
 // Differs from ref by these roundings only. Rejected: FP32 dot products (half the lanes, and roundings), and keys in
 // lanes (needs every key transposed, which costs as much as scoring it with 32 heads).
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "kernels/attention/index_scores.h"
@@ -33,12 +35,18 @@ struct Queries {
   std::vector<float> weights;  // [n_rows, n_heads]
 };
 
-// Twice the value of an e2m1 code, without a table so that loops vectorise.
-DSV41_INLINE int16_t doubled_e2m1(int code) {
-  const int m = code & 7;
-  const int magnitude = m + (m > 4 ? m - 4 : 0) + (m == 7 ? 2 : 0);
-  return static_cast<int16_t>(code & 8 ? -magnitude : magnitude);
-}
+// Twice the values of the two codes of a byte.
+struct CodePair {
+  int16_t low, high;
+};
+
+constexpr std::array<CodePair, 256> kCodePairs = [] {
+  std::array<CodePair, 256> pairs{};
+  for (size_t byte = 0; byte < 256; ++byte) {
+    pairs[byte] = {static_cast<int16_t>(2 * kE2m1Values[byte & 15]), static_cast<int16_t>(2 * kE2m1Values[byte >> 4])};
+  }
+  return pairs;
+}();
 
 Queries arrange_queries(const IndexScoresArgs& args) {
   const int64_t dim = args.dim, n_blocks = dim / kBlock;
@@ -53,8 +61,8 @@ Queries arrange_queries(const IndexScoresArgs& args) {
       const uint8_t* codes = args.query_codes + item * (dim / 2);
       int16_t* to = &out.codes[static_cast<size_t>(row * dim * out.n_heads + h)];
       for (int64_t i = 0; i < dim / 2; ++i) {
-        to[2 * i * out.n_heads] = doubled_e2m1(codes[i] & 15);
-        to[(2 * i + 1) * out.n_heads] = doubled_e2m1(codes[i] >> 4);
+        to[2 * i * out.n_heads] = kCodePairs[codes[i]].low;
+        to[(2 * i + 1) * out.n_heads] = kCodePairs[codes[i]].high;
       }
       for (int64_t b = 0; b < n_blocks; ++b) {
         out.scales[static_cast<size_t>((row * n_blocks + b) * out.n_heads + h)] =
@@ -94,10 +102,7 @@ DSV41_INLINE void score_span_body(const Span& span) {
         int16_t key[kKeys][kBlock];
         for (int k = 0; k < kKeys; ++k) {
           const uint8_t* packed = codes[k] + b * (kBlock / 2);
-          for (int i = 0; i < kBlock / 2; ++i) {
-            key[k][2 * i] = doubled_e2m1(packed[i] & 15);
-            key[k][2 * i + 1] = doubled_e2m1(packed[i] >> 4);
-          }
+          for (int i = 0; i < kBlock / 2; ++i) std::memcpy(&key[k][2 * i], &kCodePairs[packed[i]], sizeof(CodePair));
         }
         int16_t sum[kKeys][kHeads] = {};
         const int16_t* query = span.codes + b * kBlock * span.n_heads + h;

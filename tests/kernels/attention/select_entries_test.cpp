@@ -121,7 +121,11 @@ TEST_SUITE("kernels/attention/select_entries") {
                            {513, 1, 512},
                            {513, 2, 512},
                            {1021, 2, 512},
-                           {16385, 1, 512}}) {
+                           {16385, 1, 512},
+                           {128, 1, 1},
+                           {1000, 1, 7},
+                           {1024, 2, 8},
+                           {65537, 1, 512}}) {
       CAPTURE(row.n);
       for (const ScoreKind& kind : kScoreKinds) {
         CAPTURE(kind.name);
