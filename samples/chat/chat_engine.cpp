@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "chat_terminal.h"
-
 namespace dsv41_chat {
 namespace {
 
@@ -252,7 +250,6 @@ void Engine::generate(const ReplyOptions& options, Reply* reply) {
 }
 
 Reply Engine::answer(const Json& request, const ReplyOptions& options) {
-  take_interrupt();
   dsv41_cancel_reset(cancel_.get());
   Reply reply;
   if (!prefill_to(render(request))) {

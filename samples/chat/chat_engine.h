@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "chat_options.h"
+#include "chat_terminal.h"
 
 namespace dsv41_chat {
 
@@ -100,6 +101,10 @@ class Engine {
   Totals totals_;
   Handle<dsv41_runtime, dsv41_runtime_release> runtime_;
   Handle<dsv41_cancel, dsv41_cancel_release> cancel_;
+  // Before the token goes, Ctrl-C must let go of it; also when the constructor throws.
+  struct InterruptWatch {
+    ~InterruptWatch() { watch_interrupts(nullptr); }
+  } interrupt_watch_;
   Handle<dsv41_model, dsv41_model_release> model_;
   Handle<dsv41_pool, dsv41_pool_release> pool_;
   Handle<dsv41_session, dsv41_session_release> session_;

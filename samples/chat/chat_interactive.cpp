@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "chat_conversation.h"
+#include "chat_printer.h"
 #include "chat_terminal.h"
 
 namespace dsv41_chat {
@@ -129,7 +130,7 @@ class Talk {
   void reply() {
     try {
       const Reply reply = engine_.answer(conversation_.request(), reply_options());
-      finish_line();
+      printer_.finish();
       if (reply.tokens.empty() && reply.interrupted) {
         conversation_.drop_turn(nullptr);
         return print_dim("Stopped before the answer; your message was taken back.\n");
@@ -141,7 +142,7 @@ class Talk {
       if (reply.stop_reason == DSV41_STOP_MAX_TOKENS) print_dim("Stopped at --max-tokens.\n");
       if (reply.stop_reason == DSV41_STOP_CONTEXT_FULL) print_dim("The context is full: /undo or /reset makes room.\n");
     } catch (const ApiError& error) {
-      finish_line();
+      printer_.finish();
       conversation_.drop_turn(nullptr);
       print_dim(std::string(dsv41_status_name(error.code())) + ": " + error.what() +
                 "\nYour message was taken back.\n");
@@ -153,23 +154,8 @@ class Talk {
     ReplyOptions options;
     options.thinking = options_.thinking;
     options.seed = *options_.seed + n_regenerated_;  // another text at the same place needs another seed
-    options.on_text = [this](std::string_view text, bool reasoning) {
-      if (reasoning) {
-        finish_answer_ = true;
-        return print_dim(text);
-      }
-      if (finish_answer_ && !line_open_) std::fputs("\n", stderr);
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
-      line_open_ = true;
-    };
+    options.on_text = [this](std::string_view text, bool reasoning) { printer_.print(text, reasoning); };
     return options;
-  }
-
-  void finish_line() {
-    if (line_open_ || finish_answer_) std::fputc('\n', stdout);
-    std::fflush(stdout);
-    line_open_ = finish_answer_ = false;
   }
 
   void stats() {
@@ -205,9 +191,8 @@ class Talk {
   const Options& options_;
   Conversation conversation_;
   LineEditor editor_;
+  ReplyPrinter printer_;
   uint64_t n_regenerated_ = 0;  // of the last message
-  bool line_open_ = false;      // content was written since the last line feed
-  bool finish_answer_ = false;  // reasoning was
   bool leaving_ = false;
 };
 

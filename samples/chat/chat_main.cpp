@@ -14,6 +14,7 @@
 #include "chat_interactive.h"
 #include "chat_jsonl.h"
 #include "chat_options.h"
+#include "chat_printer.h"
 #include "chat_terminal.h"
 
 namespace dsv41_chat {
@@ -62,14 +63,10 @@ int answer_prompt(Engine& engine, const Options& options, const std::string& pro
   ReplyOptions reply_options;
   reply_options.thinking = options.thinking;
   reply_options.seed = *options.seed;
-  reply_options.on_text = [](std::string_view text, bool reasoning) {
-    if (reasoning) return print_dim(text);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
+  ReplyPrinter printer;
+  reply_options.on_text = [&](std::string_view text, bool reasoning) { printer.print(text, reasoning); };
   const Reply reply = engine.answer(conversation.request(), reply_options);
-  if (!reply.reasoning.empty()) std::fputc('\n', stderr);
-  if (!reply.content.empty()) std::fputc('\n', stdout);
+  printer.finish();
   for (const Json& call : reply.tool_calls) print_dim("tool call: " + call.dump() + "\n");
   if (!reply.malformed.empty()) print_dim("a broken tool call: " + reply.malformed + "\n");
   if (reply.stop_reason == DSV41_STOP_MAX_TOKENS) print_dim("stopped at --max-tokens\n");
@@ -121,16 +118,13 @@ int run(Options options) {
   } catch (const ApiError& error) {
     return explain_open_failure(options, error);
   }
-  int exit_code = kFailed;
   try {
-    exit_code = jsonl         ? answer_jsonl(*engine, options, *jsonl)
-                : interactive ? talk(*engine, options)
-                              : answer_prompt(*engine, options, prompt);
+    return jsonl         ? answer_jsonl(*engine, options, *jsonl)
+           : interactive ? talk(*engine, options)
+                         : answer_prompt(*engine, options, prompt);
   } catch (const ApiError& error) {
-    exit_code = fail(kFailed, std::string(dsv41_status_name(error.code())) + ": " + error.what());
+    return fail(kFailed, std::string(dsv41_status_name(error.code())) + ": " + error.what());
   }
-  watch_interrupts(nullptr);
-  return exit_code;
 }
 
 }  // namespace
