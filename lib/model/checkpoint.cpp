@@ -139,12 +139,12 @@ void compare_with_inventory(const ModelConfig& config, const std::vector<StoredT
 
 Result<std::vector<int32_t>> read_vocab_map(const std::string& path, const std::string& bytes,
                                             const ModelConfig& config) {
-  std::vector<int32_t> map(bytes.size() / sizeof(int32_t));
-  std::memcpy(map.data(), bytes.data(), map.size() * sizeof(int32_t));
   if (bytes.size() != static_cast<size_t>(config.vocab_size) * sizeof(int32_t)) {
     return Status(Code::kCHECKPOINT, path + ": has " + std::to_string(bytes.size()) + " bytes, not 4 for each of the " +
                                          std::to_string(config.vocab_size) + " tokens");
   }
+  std::vector<int32_t> map(static_cast<size_t>(config.vocab_size));
+  std::memcpy(map.data(), bytes.data(), bytes.size());
   for (size_t token = 0; token < map.size(); ++token) {
     if (map[token] < 0 || map[token] >= config.engram_compressed_vocab_size) {
       return Status(Code::kCHECKPOINT, path + ": maps token " + std::to_string(token) + " to " +
