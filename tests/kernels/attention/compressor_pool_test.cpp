@@ -30,10 +30,10 @@ struct Sequence {
   // Rows [begin, end) as one step; null context: ref.
   void step(int64_t begin, int64_t end, const CpuContext* context = nullptr) {
     const int64_t first_entry = begin / 2, n_entries = end / 2 - first_entry;
-    const CompressorPoolArgs pool{&k[begin * dim],
-                                  &gate[begin * dim],
+    const CompressorPoolArgs pool{k.data() + begin * dim,
+                                  gate.data() + begin * dim,
                                   open_rows.data(),
-                                  &pooled[first_entry * dim],
+                                  pooled.data() + first_entry * dim,
                                   begin,
                                   end - begin,
                                   first_entry,
