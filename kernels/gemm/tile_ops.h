@@ -24,22 +24,25 @@ inline constexpr int kGroupTiles = 4;  // most tiles that share the widened inpu
 inline constexpr int kGroupRows = kGroupTiles * kTileRows;
 inline constexpr int kTokenRows = 64;  // most token rows that share a decoded tile
 
-// All float arrays are 64-byte aligned; code pointers need no alignment. `codes[i]` and `x[i]` point at the first
-// column of the strip of row i.
+// Rows of codes and of scales are given by pointers to their first column, with the column `col` (a multiple of 32) at
+// which the strip begins; scales have one byte per strip. All float arrays are 64-byte aligned; codes need no
+// alignment.
 struct TileOps {
-  // x[r][c] = e4m3 codes[r][c] * 2^(scales[r] - 127); NaN stays NaN. [n_rows][32]
-  void (*widen_fp8)(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x);
+  // x[r][c] = e4m3 code of column col + c of row r * 2^(scale - 127); NaN stays NaN. [n_rows][32]
+  void (*widen_fp8)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows, float* x);
   // As widen_fp8, but codes below 0.125 in magnitude are zero in x; rows that have such codes other than zero are
   // marked in the returned mask and have them, and zeros elsewhere, in `low`, which is not written for other rows.
   // [n_rows][32] each
-  uint64_t (*split_fp8)(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x, float* low);
+  uint64_t (*split_fp8)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows, float* x,
+                        float* low);
   // x[r][c] of BF16 inputs. [n_rows][32]
-  void (*widen_bf16)(const uint16_t* const* values, int n_rows, float* x);
+  void (*widen_bf16)(const uint16_t* const* values, int64_t col, int n_rows, float* x);
 
-  // w[c][r] = codes of 16 rows. FP8 folds 2^(scales[r] - 127) in; FP4 takes the even column from the low nibble.
-  void (*decode_fp8)(const uint8_t* const* codes, const uint8_t* scales, float* w);
-  void (*decode_fp4)(const uint8_t* const* codes, float* w);
-  void (*decode_bf16)(const uint16_t* const* values, float* w);
+  // w[c][r] = weight of 16 rows. FP8 has the scale folded in; FP4 takes the even column from the low nibble and returns
+  // the scales as w_scale[r] = 2^(scale - 127).
+  void (*decode_fp8)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w);
+  void (*decode_fp4)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w, float* w_scale);
+  void (*decode_bf16)(const uint16_t* const* values, int64_t col, float* w);
 
   // acc[r][16 t + lane] = chain over the 32 columns of x[r][c] * w[t][c][lane], starting from acc. acc rows are
   // kGroupRows apart. [n_rows][n_tiles * 16]

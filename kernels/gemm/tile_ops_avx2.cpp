@@ -54,29 +54,31 @@ DSV41_TILE __m256i e4m3_halves(__m128i codes) {
 DSV41_TILE __m256 low_floats(__m256i halves) { return _mm256_cvtph_ps(_mm256_castsi256_si128(halves)); }
 DSV41_TILE __m256 high_floats(__m256i halves) { return _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)); }
 
-DSV41_AVX2 void widen_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x) {
+DSV41_AVX2 void widen_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows,
+                          float* x) {
   const __m128i seven_bits = _mm_set1_epi8(0x7f);
   for (int r = 0; r < n_rows; ++r) {
-    const __m256 steps = _mm256_set1_ps(256.0f), factor = _mm256_set1_ps(e8m0_to_f32(scales[r]));
+    const __m256 steps = _mm256_set1_ps(256.0f), factor = _mm256_set1_ps(e8m0_to_f32(scales[r][col / kTileCols]));
     int is_nan = 0;
     for (int c = 0; c < kTileCols; c += 16) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + c));
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + col + c));
       const __m256i halves = e4m3_halves(bytes);
       is_nan |= _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(bytes, seven_bits), seven_bits));
       float* out = x + r * kTileCols + c;
       _mm256_store_ps(out, _mm256_mul_ps(_mm256_mul_ps(low_floats(halves), steps), factor));
       _mm256_store_ps(out + 8, _mm256_mul_ps(_mm256_mul_ps(high_floats(halves), steps), factor));
     }
-    if (is_nan != 0) kTileOpsScalar.widen_fp8(codes + r, scales + r, 1, x + r * kTileCols);
+    if (is_nan != 0) kTileOpsScalar.widen_fp8(codes + r, scales + r, col, 1, x + r * kTileCols);
   }
 }
 
-DSV41_AVX2 uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x, float* low) {
+DSV41_AVX2 uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows,
+                              float* x, float* low) {
   uint64_t rows_with_low = 0;
-  widen_fp8(codes, scales, n_rows, x);
+  widen_fp8(codes, scales, col, n_rows, x);
   const __m256i low_below = _mm256_set1_epi8(0x20), zero = _mm256_setzero_si256();
   for (int r = 0; r < n_rows; ++r) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[r]));
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[r] + col));
     const __m256i magnitude = _mm256_and_si256(bytes, _mm256_set1_epi8(0x7f));
     const __m256i is_low = _mm256_cmpgt_epi8(low_below, magnitude);
     const __m256i is_low_not_zero = _mm256_andnot_si256(_mm256_cmpeq_epi8(magnitude, zero), is_low);
@@ -98,24 +100,43 @@ DSV41_TILE __m256 widen_words(__m128i words) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
 }
 
-DSV41_AVX2 void widen_bf16(const uint16_t* const* values, int n_rows, float* x) {
+DSV41_AVX2 void widen_bf16(const uint16_t* const* values, int64_t col, int n_rows, float* x) {
   for (int r = 0; r < n_rows; ++r) {
     for (int c = 0; c < kTileCols; c += 8) {
-      const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values[r] + c));
+      const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values[r] + col + c));
       _mm256_store_ps(x + r * kTileCols + c, widen_words(words));
     }
   }
 }
 
-// 2^8 * 2^(byte - 127) of eight scale bytes.
-DSV41_TILE __m256 fast_factor(const uint8_t* scales) {
-  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales)));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(bytes, _mm256_set1_epi32(8)), 23));
+// The scale bytes of the strip at `col`; the 16 rows of an FP8 tile mostly share one.
+DSV41_TILE __m128i load_scales(const uint8_t* const* scales, int64_t col) {
+  const int64_t strip = col / kTileCols;
+  if (scales[0] == scales[kTileRows - 1]) return _mm_set1_epi8(static_cast<char>(scales[0][strip]));
+  alignas(16) uint8_t bytes[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) bytes[i] = scales[i][strip];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
 }
 
-DSV41_AVX2 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales, float* w) {
-  const __m256 factor_low = fast_factor(scales), factor_high = fast_factor(scales + 8);
-  const __m128i scale_bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+// 2^8 * 2^(byte - 127) of the low eight bytes.
+DSV41_TILE __m256 fast_factor(__m128i bytes) {
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtepu8_epi32(bytes), _mm256_set1_epi32(8));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
+
+// 2^(byte - 127) of the low eight bytes; 255 gives NaN.
+DSV41_TILE __m256 scale_factor(__m128i bytes) {
+  const __m256i wide = _mm256_cvtepu8_epi32(bytes);
+  const __m256i is_zero = _mm256_cmpeq_epi32(wide, _mm256_setzero_si256());
+  const __m256i is_nan = _mm256_cmpeq_epi32(wide, _mm256_set1_epi32(255));
+  const __m256i plain = _mm256_slli_epi32(wide, 23);
+  const __m256i above_zero = _mm256_blendv_epi8(plain, _mm256_set1_epi32(0x00400000), is_zero);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(above_zero, _mm256_set1_epi32(0x7fc00000), is_nan));
+}
+
+DSV41_AVX2 void decode_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w) {
+  const __m128i scale_bytes = load_scales(scales, col);
+  const __m256 factor_low = fast_factor(scale_bytes), factor_high = fast_factor(_mm_srli_si128(scale_bytes, 8));
   const __m128i largest = _mm_set1_epi8(static_cast<char>(kLargestFastScale));
   const __m128i is_fast = _mm_cmpeq_epi8(_mm_max_epu8(scale_bytes, largest), largest);
   int unusual = _mm_movemask_epi8(is_fast) ^ 0xffff;
@@ -124,7 +145,7 @@ DSV41_AVX2 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales, f
     __m256i rows[8], columns[8];
     __m256i is_nan = _mm256_setzero_si256();
     for (int i = 0; i < 8; ++i) {
-      rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, half * 16);
+      rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col + half * 16);
       is_nan = _mm256_or_si256(is_nan, _mm256_cmpeq_epi8(_mm256_and_si256(rows[i], seven_bits), seven_bits));
     }
     unusual |= _mm256_movemask_epi8(is_nan);
@@ -139,7 +160,7 @@ DSV41_AVX2 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales, f
       _mm256_store_ps(out + 24, _mm256_mul_ps(high_floats(b), factor_high));
     }
   }
-  if (unusual != 0) kTileOpsScalar.decode_fp8(codes, scales, w);  // NaN codes, or scales at the end of the range
+  if (unusual != 0) kTileOpsScalar.decode_fp8(codes, scales, col, w);  // NaN codes, or scales at the end of the range
 }
 
 // 16 bytes of twice the value.
@@ -150,12 +171,16 @@ DSV41_TILE void store_doubled(__m128i doubled, float* out) {
   _mm256_store_ps(out + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(high), half));
 }
 
-DSV41_AVX2 void decode_fp4(const uint8_t* const* codes, float* w) {
+DSV41_AVX2 void decode_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w,
+                           float* w_scale) {
   const __m256i doubled = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
                                            0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
   const __m256i nibble = _mm256_set1_epi8(15);
+  const __m128i scale_bytes = load_scales(scales, col);
+  _mm256_store_ps(w_scale, scale_factor(scale_bytes));
+  _mm256_store_ps(w_scale + 8, scale_factor(_mm_srli_si128(scale_bytes, 8)));
   __m256i rows[8], columns[8];
-  for (int i = 0; i < 8; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, 0);
+  for (int i = 0; i < 8; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col / 2);
   transpose_bytes(rows, columns);
   for (int i = 0; i < 8; ++i) {
     const __m256i even = _mm256_shuffle_epi8(doubled, _mm256_and_si256(columns[i], nibble));
@@ -168,10 +193,11 @@ DSV41_AVX2 void decode_fp4(const uint8_t* const* codes, float* w) {
   }
 }
 
-DSV41_AVX2 void decode_bf16(const uint16_t* const* values, float* w) {
+DSV41_AVX2 void decode_bf16(const uint16_t* const* values, int64_t col, float* w) {
   for (int part = 0; part < 4; ++part) {  // eight columns each
     __m256i rows[8], a[8], b[8];
-    for (int i = 0; i < 8; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(values), i, part * 16);
+    for (int i = 0; i < 8; ++i)
+      rows[i] = load_rows(reinterpret_cast<const void* const*>(values), i, col * 2 + part * 16);
     for (int i = 0; i < 4; ++i) {
       a[2 * i] = _mm256_unpacklo_epi16(rows[2 * i], rows[2 * i + 1]);      // columns 0-3 of two rows
       a[2 * i + 1] = _mm256_unpackhi_epi16(rows[2 * i], rows[2 * i + 1]);  // columns 4-7

@@ -33,6 +33,15 @@ DSV41_TILE __m512i load_rows(const void* const* rows, int first, int64_t offset)
   return _mm512_inserti32x4(z, load(first + 12), 3);
 }
 
+// The scale bytes of the strip at `col`; the 16 rows of an FP8 tile mostly share one.
+DSV41_TILE __m128i load_scales(const uint8_t* const* scales, int64_t col) {
+  const int64_t strip = col / kTileCols;
+  if (scales[0] == scales[kTileRows - 1]) return _mm_set1_epi8(static_cast<char>(scales[0][strip]));
+  alignas(16) uint8_t bytes[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) bytes[i] = scales[i][strip];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
+}
+
 // columns[i], 128-bit lane j: the 16 bytes, in row order, of column 4 i + j.
 DSV41_TILE void transpose_bytes(const __m512i (&rows)[4], __m512i (&columns)[4]) {
   const __m512i by_lane = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -67,21 +76,23 @@ DSV41_TILE void widen_row(const uint8_t* codes, uint8_t scale, __m512& first, __
   second = _mm512_mask_mov_ps(second, static_cast<__mmask16>(is_nan >> 16), nan);
 }
 
-DSV41_AVX512 void widen_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x) {
+DSV41_AVX512 void widen_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows,
+                            float* x) {
   for (int r = 0; r < n_rows; ++r) {
     __m512 first, second;
-    widen_row(codes[r], scales[r], first, second);
+    widen_row(codes[r] + col, scales[r][col / kTileCols], first, second);
     _mm512_store_ps(x + r * kTileCols, first);
     _mm512_store_ps(x + r * kTileCols + 16, second);
   }
 }
 
-DSV41_AVX512 uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x, float* low) {
+DSV41_AVX512 uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows,
+                                float* x, float* low) {
   uint64_t rows_with_low = 0;
   for (int r = 0; r < n_rows; ++r) {
     __m512 first, second;
-    widen_row(codes[r], scales[r], first, second);
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[r]));
+    widen_row(codes[r] + col, scales[r][col / kTileCols], first, second);
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[r] + col));
     const __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi8(0x7f));
     const __mmask32 is_low = _mm256_cmplt_epi8_mask(magnitude, _mm256_set1_epi8(0x20));
     _mm512_store_ps(x + r * kTileCols, _mm512_maskz_mov_ps(static_cast<__mmask16>(~is_low), first));
@@ -98,17 +109,17 @@ DSV41_TILE __m512 widen_words(__m256i words) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
 }
 
-DSV41_AVX512 void widen_bf16(const uint16_t* const* values, int n_rows, float* x) {
+DSV41_AVX512 void widen_bf16(const uint16_t* const* values, int64_t col, int n_rows, float* x) {
   for (int r = 0; r < n_rows; ++r) {
     for (int c = 0; c < kTileCols; c += 16) {
-      const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values[r] + c));
+      const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values[r] + col + c));
       _mm512_store_ps(x + r * kTileCols + c, widen_words(words));
     }
   }
 }
 
-DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales, float* w) {
-  const __m128i scale_bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w) {
+  const __m128i scale_bytes = load_scales(scales, col);
   const __m512i exponent = _mm512_add_epi32(_mm512_cvtepu8_epi32(scale_bytes), _mm512_set1_epi32(8));
   const __m512 factor = _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));  // 2^8 * 2^(byte - 127)
   uint64_t unusual = _mm_cmpgt_epu8_mask(scale_bytes, _mm_set1_epi8(static_cast<char>(kLargestFastScale)));
@@ -116,7 +127,7 @@ DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales,
   for (int half = 0; half < 2; ++half) {
     __m512i rows[4], columns[4];
     for (int i = 0; i < 4; ++i) {
-      rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, half * 16);
+      rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col + half * 16);
       unusual |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(rows[i], seven_bits), seven_bits);
     }
     transpose_bytes(rows, columns);
@@ -130,13 +141,21 @@ DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* scales,
       _mm512_store_ps(out + 48, _mm512_mul_ps(high_floats(b), factor));
     }
   }
-  if (unusual != 0) kTileOpsScalar.decode_fp8(codes, scales, w);  // NaN codes, or scales at the end of the range
+  if (unusual != 0) kTileOpsScalar.decode_fp8(codes, scales, col, w);  // NaN codes, or scales at the end of the range
 }
 
-DSV41_AVX512 void decode_fp4(const uint8_t* const* codes, float* w) {
+DSV41_AVX512 void decode_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w,
+                             float* w_scale) {
   const __m512 values = _mm512_loadu_ps(kE2m1Values);
+  const __m128i scale_bytes = load_scales(scales, col);
+  const __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(scale_bytes), 23);
+  const __mmask16 is_zero = _mm_cmpeq_epi8_mask(scale_bytes, _mm_setzero_si128());
+  const __mmask16 is_nan = _mm_cmpeq_epi8_mask(scale_bytes, _mm_set1_epi8(-1));
+  const __m512i smallest = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
+  const __m512i factor = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(exponent, is_zero, smallest), is_nan, nan);
+  _mm512_store_si512(w_scale, factor);
   __m512i rows[4], columns[4];
-  for (int i = 0; i < 4; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, 0);
+  for (int i = 0; i < 4; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col / 2);
   transpose_bytes(rows, columns);
   const auto store_pair = [&](__m128i bytes, float* out) DSV41_AVX512 {
     const __m512i index = _mm512_cvtepu8_epi32(bytes);  // the permute reads the low four bits
@@ -152,11 +171,12 @@ DSV41_AVX512 void decode_fp4(const uint8_t* const* codes, float* w) {
   }
 }
 
-DSV41_AVX512 void decode_bf16(const uint16_t* const* values, float* w) {
+DSV41_AVX512 void decode_bf16(const uint16_t* const* values, int64_t col, float* w) {
   const __m512i by_lane = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
   for (int part = 0; part < 4; ++part) {  // eight columns each
     __m512i rows[4], pairs[4];
-    for (int i = 0; i < 4; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(values), i, part * 16);
+    for (int i = 0; i < 4; ++i)
+      rows[i] = load_rows(reinterpret_cast<const void* const*>(values), i, col * 2 + part * 16);
     const __m512i a = _mm512_unpacklo_epi16(rows[0], rows[1]), b = _mm512_unpackhi_epi16(rows[0], rows[1]);
     const __m512i c = _mm512_unpacklo_epi16(rows[2], rows[3]), d = _mm512_unpackhi_epi16(rows[2], rows[3]);
     pairs[0] = _mm512_unpacklo_epi32(a, c);

@@ -9,58 +9,64 @@ namespace {
 
 constexpr uint32_t kLowBelow = 0x20;  // e4m3 code of 0.125
 
-void widen_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x) {
+void widen_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows, float* x) {
   for (int r = 0; r < n_rows; ++r) {
-    const float scale = e8m0_to_f32(scales[r]);
-    for (int c = 0; c < kTileCols; ++c) x[r * kTileCols + c] = kE4m3Values[codes[r][c]] * scale;
+    const float scale = e8m0_to_f32(scales[r][col / kTileCols]);
+    const uint8_t* row = codes[r] + col;
+    for (int c = 0; c < kTileCols; ++c) x[r * kTileCols + c] = kE4m3Values[row[c]] * scale;
   }
 }
 
-uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* scales, int n_rows, float* x, float* low) {
+uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, int n_rows, float* x,
+                   float* low) {
   uint64_t rows_with_low = 0;
   for (int r = 0; r < n_rows; ++r) {
-    const float scale = e8m0_to_f32(scales[r]);
+    const float scale = e8m0_to_f32(scales[r][col / kTileCols]);
+    const uint8_t* row = codes[r] + col;
     float* high_row = x + r * kTileCols;
     uint32_t any = 0;
     for (int c = 0; c < kTileCols; ++c) {
-      const uint32_t magnitude = codes[r][c] & 0x7fu;
-      high_row[c] = magnitude < kLowBelow ? 0.0f : kE4m3Values[codes[r][c]] * scale;
+      const uint32_t magnitude = row[c] & 0x7fu;
+      high_row[c] = magnitude < kLowBelow ? 0.0f : kE4m3Values[row[c]] * scale;
       any |= magnitude < kLowBelow ? magnitude : 0u;
     }
     if (any == 0) continue;
     rows_with_low |= uint64_t{1} << r;
     for (int c = 0; c < kTileCols; ++c) {
-      low[r * kTileCols + c] = (codes[r][c] & 0x7fu) < kLowBelow ? kE4m3Values[codes[r][c]] * scale : 0.0f;
+      low[r * kTileCols + c] = (row[c] & 0x7fu) < kLowBelow ? kE4m3Values[row[c]] * scale : 0.0f;
     }
   }
   return rows_with_low;
 }
 
-void widen_bf16(const uint16_t* const* values, int n_rows, float* x) {
+void widen_bf16(const uint16_t* const* values, int64_t col, int n_rows, float* x) {
   for (int r = 0; r < n_rows; ++r) {
-    for (int c = 0; c < kTileCols; ++c) x[r * kTileCols + c] = bf16_to_f32(values[r][c]);
+    for (int c = 0; c < kTileCols; ++c) x[r * kTileCols + c] = bf16_to_f32(values[r][col + c]);
   }
 }
 
-void decode_fp8(const uint8_t* const* codes, const uint8_t* scales, float* w) {
+void decode_fp8(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w) {
   for (int r = 0; r < kTileRows; ++r) {
-    const float scale = e8m0_to_f32(scales[r]);
-    for (int c = 0; c < kTileCols; ++c) w[c * kTileRows + r] = kE4m3Values[codes[r][c]] * scale;
+    const float scale = e8m0_to_f32(scales[r][col / kTileCols]);
+    const uint8_t* row = codes[r] + col;
+    for (int c = 0; c < kTileCols; ++c) w[c * kTileRows + r] = kE4m3Values[row[c]] * scale;
   }
 }
 
-void decode_fp4(const uint8_t* const* codes, float* w) {
+void decode_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w, float* w_scale) {
   for (int r = 0; r < kTileRows; ++r) {
+    const uint8_t* row = codes[r] + col / 2;
+    w_scale[r] = e8m0_to_f32(scales[r][col / kTileCols]);
     for (int c = 0; c < kTileCols; c += 2) {
-      w[c * kTileRows + r] = kE2m1Values[codes[r][c / 2] & 15];
-      w[(c + 1) * kTileRows + r] = kE2m1Values[codes[r][c / 2] >> 4];
+      w[c * kTileRows + r] = kE2m1Values[row[c / 2] & 15];
+      w[(c + 1) * kTileRows + r] = kE2m1Values[row[c / 2] >> 4];
     }
   }
 }
 
-void decode_bf16(const uint16_t* const* values, float* w) {
+void decode_bf16(const uint16_t* const* values, int64_t col, float* w) {
   for (int r = 0; r < kTileRows; ++r) {
-    for (int c = 0; c < kTileCols; ++c) w[c * kTileRows + r] = bf16_to_f32(values[r][c]);
+    for (int c = 0; c < kTileCols; ++c) w[c * kTileRows + r] = bf16_to_f32(values[r][col + c]);
   }
 }
 

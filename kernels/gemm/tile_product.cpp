@@ -20,87 +20,72 @@ struct alignas(64) Scratch {
   float acc[kTokenRows * kGroupRows];
 };
 
-// A tile: its 16 rows of the weight. Rows beyond the last one repeat it; their results are dropped.
+// A tile: pointers to its 16 rows. Rows beyond the last one repeat it; their results are dropped.
 struct Tile {
-  int64_t rows[kTileRows];
+  union {
+    const uint8_t* codes[kTileRows];
+    const uint16_t* values[kTileRows];  // kBf16
+  };
+  const uint8_t* scales[kTileRows];
 };
 
-Tile tile_at(int64_t first, int64_t end) {
+Tile tile_at(const WeightView& weight, int64_t first, int64_t end) {
+  const int64_t bits = weight.format == WeightFormat::kFp4Row32 ? 4 : 8;
+  const int64_t rows_per_scale = weight.format == WeightFormat::kFp8Tile32 ? 32 : 1;
   Tile tile;
-  for (int i = 0; i < kTileRows; ++i) tile.rows[i] = std::min(first + i, end - 1);
+  for (int i = 0; i < kTileRows; ++i) {
+    const int64_t row = std::min(first + i, end - 1);
+    if (weight.format == WeightFormat::kBf16) {
+      tile.values[i] = static_cast<const uint16_t*>(weight.codes) + row * weight.cols;
+      continue;
+    }
+    tile.codes[i] = static_cast<const uint8_t*>(weight.codes) + row * (weight.cols * bits / 8);
+    tile.scales[i] = static_cast<const uint8_t*>(weight.scales) + row / rows_per_scale * (weight.cols / kTileCols);
+  }
   return tile;
 }
 
-// Scales of the strip at column `col` of the tile's rows.
-void scale_bytes_of(const WeightView& weight, const Tile& tile, int64_t col, uint8_t* bytes) {
-  const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) + col / kTileCols;
-  const int64_t per_row = weight.cols / kTileCols, rows_per_scale = weight.format == WeightFormat::kFp8Tile32 ? 32 : 1;
-  if (tile.rows[0] / rows_per_scale == tile.rows[kTileRows - 1] / rows_per_scale) {
-    std::memset(bytes, scales[tile.rows[0] / rows_per_scale * per_row], kTileRows);
-    return;
-  }
-  for (int i = 0; i < kTileRows; ++i) bytes[i] = scales[tile.rows[i] / rows_per_scale * per_row];
-}
-
-// Pointers to the strips of a tile: 4-, 8- or 16-bit codes.
-void strips_of(const WeightView& weight, const Tile& tile, int64_t col, const uint8_t* (&strips)[kTileRows]) {
-  const int64_t bits = weight.format == WeightFormat::kFp4Row32 ? 4 : weight.format == WeightFormat::kBf16 ? 16 : 8;
-  const uint8_t* codes = static_cast<const uint8_t*>(weight.codes) + col * bits / 8;
-  for (int i = 0; i < kTileRows; ++i) strips[i] = codes + tile.rows[i] * (weight.cols * bits / 8);
-}
-
-// The last strip of a BF16 matrix whose width is no multiple of 32, with zeros behind it. Zero times zero adds nothing.
+// The last strip of BF16 rows whose width is no multiple of 32, with zeros behind it. Zero times zero adds nothing.
 struct PaddedStrips {
-  void copy(const uint16_t* const* strips, int n, int64_t width, const uint16_t** padded) {
+  PaddedStrips(const uint16_t* const* rows, int n, int64_t col, int64_t width) {
     for (int i = 0; i < n; ++i) {
-      uint16_t* row = values + i * kTileCols;
-      std::memset(row, 0, kTileCols * sizeof *row);
-      std::memcpy(row, strips[i], static_cast<size_t>(width) * sizeof *row);
-      padded[i] = row;
+      uint16_t* strip = values + i * kTileCols;
+      std::memset(strip, 0, kTileCols * sizeof *strip);
+      std::memcpy(strip, rows[i] + col, static_cast<size_t>(width) * sizeof *strip);
+      strips[i] = strip;
     }
   }
+  const uint16_t* strips[kTokenRows];
   uint16_t values[kTokenRows * kTileCols];
 };
 
 void decode_tile(const TileOps& ops, const WeightView& weight, const Tile& tile, int64_t col, float* w,
                  float* w_scale) {
-  const uint8_t* strips[kTileRows];
-  uint8_t scale_bytes[kTileRows];
-  strips_of(weight, tile, col, strips);
   if (weight.format == WeightFormat::kFp8Tile32) {
-    scale_bytes_of(weight, tile, col, scale_bytes);
-    ops.decode_fp8(strips, scale_bytes, w);
+    ops.decode_fp8(tile.codes, tile.scales, col, w);
   } else if (weight.format == WeightFormat::kFp4Row32) {
-    scale_bytes_of(weight, tile, col, scale_bytes);
-    for (int i = 0; i < kTileRows; ++i) w_scale[i] = e8m0_to_f32(scale_bytes[i]);
-    ops.decode_fp4(strips, w);
+    ops.decode_fp4(tile.codes, tile.scales, col, w, w_scale);
+  } else if (weight.cols - col >= kTileCols) {
+    ops.decode_bf16(tile.values, col, w);
   } else {
-    const uint16_t* values[kTileRows];
-    for (int i = 0; i < kTileRows; ++i) values[i] = reinterpret_cast<const uint16_t*>(strips[i]);
-    PaddedStrips padded;
-    if (weight.cols - col < kTileCols) padded.copy(values, kTileRows, weight.cols - col, values);
-    ops.decode_bf16(values, w);
+    const PaddedStrips padded(tile.values, kTileRows, col, weight.cols - col);
+    ops.decode_bf16(padded.strips, 0, w);
   }
 }
 
-// Widens the strip at `col` of all token rows; the mask of rows with low codes where the weight is FP4.
+// Widens the strip at `col` of all token rows; returns the mask of rows with low codes where the weight is FP4.
 uint64_t widen_inputs(const TileOps& ops, const WeightView& weight, const TokenRows& x, int64_t col, Scratch& scratch) {
-  if (x.quantised) {
-    const uint8_t* codes[kTokenRows];
-    uint8_t scales[kTokenRows];
-    for (int r = 0; r < x.n_rows; ++r) {
-      codes[r] = x.codes[r] + col;
-      scales[r] = x.scales[r][col / kTileCols];
-    }
-    if (weight.format == WeightFormat::kFp4Row32) return ops.split_fp8(codes, scales, x.n_rows, scratch.x, scratch.low);
-    ops.widen_fp8(codes, scales, x.n_rows, scratch.x);
-    return 0;
+  if (weight.format == WeightFormat::kFp4Row32) {
+    return ops.split_fp8(x.codes, x.scales, col, x.n_rows, scratch.x, scratch.low);
   }
-  const uint16_t* values[kTokenRows];
-  for (int r = 0; r < x.n_rows; ++r) values[r] = x.values[r] + col;
-  PaddedStrips padded;
-  if (weight.cols - col < kTileCols) padded.copy(values, x.n_rows, weight.cols - col, values);
-  ops.widen_bf16(values, x.n_rows, scratch.x);
+  if (x.quantised) {
+    ops.widen_fp8(x.codes, x.scales, col, x.n_rows, scratch.x);
+  } else if (weight.cols - col >= kTileCols) {
+    ops.widen_bf16(x.values, col, x.n_rows, scratch.x);
+  } else {
+    const PaddedStrips padded(x.values, x.n_rows, col, weight.cols - col);
+    ops.widen_bf16(padded.strips, 0, x.n_rows, scratch.x);
+  }
   return 0;
 }
 
@@ -126,7 +111,9 @@ void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, in
     const int64_t n_group = std::min<int64_t>(kGroupRows, n - done);
     const int n_tiles = static_cast<int>((n_group + kTileRows - 1) / kTileRows);
     Tile tiles[kGroupTiles];
-    for (int t = 0; t < n_tiles; ++t) tiles[t] = tile_at(first + done + t * kTileRows, first + done + n_group);
+    for (int t = 0; t < n_tiles; ++t) {
+      tiles[t] = tile_at(weight, first + done + t * kTileRows, first + done + n_group);
+    }
     std::fill_n(scratch.acc, x.n_rows * kGroupRows, 0.0f);
     for (int64_t col = 0; col < weight.cols; col += kTileCols) {
       uint64_t rows_with_low = widen_inputs(ops, weight, x, col, scratch);

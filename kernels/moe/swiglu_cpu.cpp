@@ -1,5 +1,5 @@
 // SwiGLU on the CPU. Differs from ref: fp32 arithmetic and the fp32 sigmoid (within 1.5 ulp), so isolated outputs may
-// be off by one BF16 step.
+// be off by one BF16 step, and those below about 1e-34 may be zero.
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/moe/swiglu.h"
 #include "kernels/moe/swiglu_row.h"
