@@ -53,6 +53,11 @@ TEST_SUITE("text/piece_splitter") {
     }
   }
 
+  TEST_CASE("digits and letters are those of Unicode") {
+    CHECK(split({"\\d+"}, "a١٢b") == Pieces{"a", "١٢", "b"});
+    CHECK(split({"\\w+"}, "!é你!") == Pieces{"!", "é你", "!"});
+  }
+
   TEST_CASE("a backslash in front of an s stays a backslash") {
     CHECK(split({"\\\\s"}, "a\\sb s") == Pieces{"a", "\\s", "b s"});
   }
