@@ -13,7 +13,7 @@ int main(void) {
   dsv41_model_options_init(&options, sizeof options);
   options.folder = "no such folder";
   options.folder_size = strlen(options.folder);
-  if (dsv41_abi_version() != DSV41_ABI_VERSION) return 1;
+  if (dsv41_abi_version() != DSV41_HEADER_ABI) return 1;
   if (dsv41_runtime_create(NULL, &runtime, &error) != DSV41_OK) return 2;
   status = dsv41_model_open(runtime, &options, &model, &error);
   dsv41_runtime_release(runtime);
