@@ -252,10 +252,11 @@ typedef struct dsv41_build_info {
 
 typedef struct dsv41_runtime_options {
   uint32_t struct_size;
-  uint32_t n_threads;      /* worker threads, the caller's included; 0: one per core of the affinity mask */
-  uint32_t cpu_target;     /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
+  uint32_t n_threads;  /* worker threads, the caller's included; at most 1,024; 0: one per core of the affinity mask */
+  uint32_t cpu_target; /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
   uint32_t log_min_level;  /* DSV41_LOG_*; 0: INFO */
-  dsv41_alloc_fn alloc_fn; /* for every buffer whose size depends on model, pool or token count; NULL: malloc */
+  dsv41_alloc_fn alloc_fn; /* for every buffer whose size depends on model or token count; NULL: malloc. Weights and
+                            KV pages are not among them: those are mapped */
   dsv41_free_fn free_fn;   /* goes with alloc_fn: both or none */
   void* alloc_user;
   dsv41_log_fn log_fn; /* NULL: silent */
@@ -483,7 +484,7 @@ typedef struct dsv41_metrics {
   uint64_t layer_tokens;
   uint64_t tokens_sampled;
   uint64_t calls_cancelled;
-  uint64_t cancel_latency_ns_max; /* longest time from the trigger being seen to the return of the call */
+  uint64_t cancel_latency_ns_max; /* longest time from a trigger to the end of the call that it stopped */
   uint64_t models_open;
   uint64_t pools_open;
   uint64_t sessions_created;
@@ -593,9 +594,9 @@ DSV41_API void dsv41_cancel_release(dsv41_cancel* cancel);
 /* --------------------------------------------------------------------------------------------------------- model */
 
 /* Opens a checkpoint: config.json, model.safetensors.index.json with its shards (mapped, not read), tokenizer.json.
- * Every tensor's name, type and shape is checked; the message lists what is wrong. Codes: NOT_FOUND, IO, PERMISSION,
- * CHECKPOINT, CHECKPOINT_UNSUPPORTED, TOKENIZER, BACKEND_UNAVAILABLE, CANCELLED, HOST_CALLBACK. Any thread. Since
- * 0.1. */
+ * Every tensor's name, type and shape is checked; the message lists what is wrong. A folder without tokenizer.json
+ * opens too; the text functions of such a model answer UNSUPPORTED. Codes: NOT_FOUND, IO, PERMISSION, CHECKPOINT,
+ * CHECKPOINT_UNSUPPORTED, TOKENIZER, BACKEND_UNAVAILABLE, CANCELLED, HOST_CALLBACK. Any thread. Since 0.1. */
 DSV41_API dsv41_status dsv41_model_open(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
                                         dsv41_error* error);
 
@@ -733,7 +734,8 @@ enum {
  * callback-safe. Since 0.1. */
 DSV41_API dsv41_status dsv41_special_token(dsv41_model* model, uint32_t which, int32_t* out, dsv41_error* error);
 
-/* A stream that turns tokens into text as they come and never hands out a part of a character. */
+/* A stream that turns tokens into text as they come and never hands out a part of a character. Any thread,
+ * callback-safe. Since 0.1. */
 DSV41_API dsv41_status dsv41_textstream_create(dsv41_model* model, dsv41_textstream** out, dsv41_error* error);
 
 /* Adds a token. *text, *size (not NULL): the text that is complete now, maybe empty; valid until the next call on

@@ -3,9 +3,15 @@
 #include "api/handles.h"
 #include "api/host_calls.h"
 #include "api/structs.h"
+#include "text/chat_format.h"
 
 using namespace dsv41;
 using namespace dsv41::api;
+
+Result<const text::Tokenizer*> dsv41_model::tokenizer() const {
+  if (loaded->tokenizer()) return loaded->tokenizer();
+  return Status(Code::kUNSUPPORTED, "the checkpoint folder has no tokenizer.json: use token ids");
+}
 
 dsv41_pool::dsv41_pool(dsv41_model& parent, std::shared_ptr<session::Pool> made)
     : Handle(kKind), model(&parent), pool(std::move(made)) {
@@ -48,7 +54,6 @@ Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, co
   Result<std::shared_ptr<const session::LoadedModel>> loaded = session::LoadedModel::open(wanted);
   if (!loaded.ok()) return progress.name_cause(std::move(loaded).status());
   model.loaded = std::move(loaded).value();
-  DSV41_TRY_ASSIGN(model.chat_tokens, text::ChatTokens::find(model.loaded->tokenizer()));
   return {};
 }
 
@@ -65,8 +70,10 @@ dsv41_model_info describe(const dsv41_model& model) {
   info.n_encoder_layers = static_cast<uint32_t>(config.decoder_start());
   info.n_draft_layers = static_cast<uint32_t>(config.num_nextn_predict_layers);
   info.n_engram_layers = static_cast<uint32_t>(config.engram_layer_ids.size());
-  info.bos_token = model.chat_tokens.bos;
-  info.eos_token = model.chat_tokens.eos;
+  const text::Tokenizer* tokenizer = model.loaded->tokenizer();
+  info.bos_token = tokenizer ? tokenizer->find_added(text::kBosLiteral) : -1;
+  if (info.bos_token < 0) info.bos_token = static_cast<int32_t>(config.bos_token_id);
+  info.eos_token = model.loaded->eos_token();
   info.has_vision = config.vision_config.has_value();
   write_text(model.backend->name(), info.backend);
   write_text(model.backend->numeric_class(), info.numeric_class);

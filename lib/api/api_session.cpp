@@ -1,4 +1,6 @@
 // Sessions: create, cut, look into, and run: prefill, decode, generate.
+#include <optional>
+
 #include "api/call.h"
 #include "api/handles.h"
 #include "api/host_calls.h"
@@ -113,13 +115,16 @@ Status run(dsv41_session& owner, const dsv41_run_options* options, dsv41_run_res
 // The token callback of one dsv41_generate: tokens with the text they complete.
 class TokenCall {
  public:
-  TokenCall(dsv41_token_fn fn, void* user, const text::Tokenizer& tokenizer, FloatScope& floats)
-      : fn_(fn), user_(user), stream_(tokenizer), floats_(floats) {}
+  // tokenizer: null when the model has none; then there is no text.
+  TokenCall(dsv41_token_fn fn, void* user, const text::Tokenizer* tokenizer, FloatScope& floats)
+      : fn_(fn), user_(user), floats_(floats) {
+    if (tokenizer) stream_.emplace(*tokenizer);
+  }
 
   bool operator()(int32_t token) {
     text_.clear();
     // A token that the vocabulary of text lacks (logits may cover more ids) has no text.
-    if (!stream_.push(token, text_).ok()) text_.clear();
+    if (stream_ && !stream_->push(token, text_).ok()) text_.clear();
     const dsv41_token_event event = {sizeof event, token, n_tokens_++, text_.data(), text_.size()};
     CallbackScope scope(CallbackScope::Rule::kSafeCalls);
     return floats_.under_host_state([&] { return fn_(user_, &event); }) == 0;
@@ -128,7 +133,7 @@ class TokenCall {
  private:
   dsv41_token_fn fn_;
   void* user_;
-  text::TextStream stream_;
+  std::optional<text::TextStream> stream_;
   FloatScope& floats_;
   std::string text_;
   uint64_t n_tokens_ = 0;
@@ -284,7 +289,6 @@ dsv41_status dsv41_generate(dsv41_session* session, dsv41_sampler* sampler, cons
     session::GenerateOptions wanted;
     wanted.max_new_tokens = to_signed(given.max_new_tokens);
     wanted.stop_tokens.assign(given.stop_tokens, given.stop_tokens + given.n_stop_tokens);
-    if (wanted.stop_tokens.empty()) wanted.stop_tokens.push_back(owner.pool->model->chat_tokens.eos);
     wanted.run.cancel = cancel.flag();
     const uint64_t start_ns = runtime_of(owner).now_ns();
     session::GenerateResult done;

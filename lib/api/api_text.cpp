@@ -2,6 +2,7 @@
 #include "api/call.h"
 #include "api/handles.h"
 #include "api/structs.h"
+#include "text/chat_format.h"
 #include "text/chat_render.h"
 #include "text/chat_request.h"
 
@@ -15,22 +16,22 @@ Status check_flags(uint32_t flags, uint32_t known) {
   return (flags & ~known) == 0 ? Status() : Status(Code::kINVALID_ARG, "flags has unknown bits");
 }
 
-int32_t find_special(const text::ChatTokens& tokens, uint32_t which) {
-  switch (which) {
-    case DSV41_SPECIAL_BOS: return tokens.bos;
-    case DSV41_SPECIAL_EOS: return tokens.eos;
-    case DSV41_SPECIAL_PAD: return tokens.pad;
-    case DSV41_SPECIAL_SYSTEM: return tokens.system;
-    case DSV41_SPECIAL_USER: return tokens.user;
-    case DSV41_SPECIAL_ASSISTANT: return tokens.assistant;
-    case DSV41_SPECIAL_LATEST_REMINDER: return tokens.latest_reminder;
-    case DSV41_SPECIAL_THINK_BEGIN: return tokens.think;
-    case DSV41_SPECIAL_THINK_END: return tokens.end_think;
-    case DSV41_SPECIAL_DSML: return tokens.dsml;
-    case DSV41_SPECIAL_IMAGE: return tokens.image;
-    default: return -1;
-  }
-}
+// By DSV41_SPECIAL_*.
+constexpr std::string_view kSpecialLiterals[] = {
+    {},
+    text::kBosLiteral,
+    text::kEosLiteral,
+    text::kPadLiteral,
+    text::kSystemLiteral,
+    text::kUserLiteral,
+    text::kAssistantLiteral,
+    text::kLatestReminderLiteral,
+    text::kThinkLiteral,
+    text::kEndThinkLiteral,
+    text::kDsmlLiteral,
+    text::kImageLiteral,
+};
+static_assert(std::size(kSpecialLiterals) == DSV41_SPECIAL_IMAGE + 1);
 
 Status check_text_outputs(const char** text, size_t* size) {
   DSV41_TRY(check_pointer(text, "text"));
@@ -63,8 +64,9 @@ dsv41_status dsv41_tokenize(dsv41_model* model, const char* text, size_t size, u
     DSV41_TRY(check_flags(flags, DSV41_TOKENIZE_SPECIALS));
     DSV41_TRY(check_buffer(buffer, capacity, n));
     const auto literals = flags & DSV41_TOKENIZE_SPECIALS ? text::Literals::kSpecial : text::Literals::kPlain;
+    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
     std::vector<int32_t> tokens;
-    DSV41_TRY(owner.loaded->tokenizer().encode({text, size}, literals, tokens));
+    DSV41_TRY(tokenizer->encode({text, size}, literals, tokens));
     return write_buffer<int32_t>(tokens, buffer, capacity, n);
   });
 }
@@ -75,13 +77,13 @@ dsv41_status dsv41_detokenize(dsv41_model* model, const int32_t* tokens, size_t 
     DSV41_TRY(check_span(tokens, n_tokens, "tokens"));
     DSV41_TRY(check_flags(flags, DSV41_DETOKENIZE_SKIP_SPECIALS));
     DSV41_TRY(check_buffer(buffer, capacity, n));
-    const text::Tokenizer& tokenizer = owner.loaded->tokenizer();
+    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
     std::vector<int32_t> kept(tokens, tokens + n_tokens);
     if (flags & DSV41_DETOKENIZE_SKIP_SPECIALS) {
-      std::erase_if(kept, [&](int32_t token) { return tokenizer.is_added(token); });
+      std::erase_if(kept, [&](int32_t token) { return tokenizer->is_added(token); });
     }
     std::string text;
-    DSV41_TRY(tokenizer.decode(kept, text));
+    DSV41_TRY(tokenizer->decode(kept, text));
     return write_buffer<char>(text, buffer, capacity, n);
   });
 }
@@ -92,7 +94,8 @@ dsv41_status dsv41_special_token(dsv41_model* model, uint32_t which, int32_t* ou
     if (which < DSV41_SPECIAL_BOS || which > DSV41_SPECIAL_IMAGE) {
       return Status(Code::kINVALID_ARG, "which is none of DSV41_SPECIAL_*");
     }
-    const int32_t token = find_special(owner.chat_tokens, which);
+    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
+    const int32_t token = tokenizer->find_added(kSpecialLiterals[which]);
     if (token < 0) return Status(Code::kNOT_FOUND, "the vocabulary has no such token");
     *out = token;
     return {};
@@ -103,7 +106,8 @@ dsv41_status dsv41_textstream_create(dsv41_model* model, dsv41_textstream** out,
   return run_call("dsv41_textstream_create", error, want(model, Access::kSharedSafe),
                   [&](dsv41_model& owner) -> Status {
                     DSV41_TRY(check_pointer(out, "out"));
-                    *out = std::make_unique<dsv41_textstream>(owner).release();
+                    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
+                    *out = std::make_unique<dsv41_textstream>(owner, *tokenizer).release();
                     return {};
                   });
 }
@@ -145,8 +149,9 @@ dsv41_status dsv41_chat_render(dsv41_model* model, const char* request, size_t s
     DSV41_TRY(check_span(request, size, "request"));
     DSV41_TRY(check_buffer(buffer, capacity, n));
     DSV41_TRY_ASSIGN(const text::ChatRequest chat, text::parse_chat_request(std::string_view(request, size)));
-    DSV41_TRY_ASSIGN(const std::vector<int32_t> tokens,
-                     text::render_chat(owner.loaded->tokenizer(), owner.chat_tokens, chat));
+    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
+    DSV41_TRY_ASSIGN(const text::ChatTokens specials, text::ChatTokens::find(*tokenizer));
+    DSV41_TRY_ASSIGN(const std::vector<int32_t> tokens, text::render_chat(*tokenizer, specials, chat));
     return write_buffer<int32_t>(tokens, buffer, capacity, n);
   });
 }
@@ -162,7 +167,9 @@ dsv41_status dsv41_chatparse_create(dsv41_model* model, const dsv41_chatparse_op
     text::ChatParserOptions wanted;
     wanted.thinking = given.thinking != 0;
     wanted.strict = given.strict != 0;
-    *out = std::make_unique<dsv41_chatparse>(owner, wanted).release();
+    DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
+    DSV41_TRY_ASSIGN(const text::ChatTokens specials, text::ChatTokens::find(*tokenizer));
+    *out = std::make_unique<dsv41_chatparse>(owner, text::ChatParser(*tokenizer, specials, wanted)).release();
     return {};
   });
 }

@@ -17,7 +17,6 @@
 #include "session/pool.h"
 #include "session/sampler.h"
 #include "session/session.h"
-#include "text/chat_format.h"
 #include "text/chat_parse.h"
 #include "text/text_stream.h"
 
@@ -97,7 +96,9 @@ struct dsv41_model : dsv41::api::Handle {
   dsv41::api::Ref<dsv41_runtime> runtime;
   std::shared_ptr<dsv41::backend::Backend> backend;
   std::shared_ptr<const dsv41::session::LoadedModel> loaded;
-  dsv41::text::ChatTokens chat_tokens;
+
+  // UNSUPPORTED when the checkpoint has no tokenizer.json.
+  dsv41::Result<const dsv41::text::Tokenizer*> tokenizer() const;
 };
 
 struct dsv41_pool : dsv41::api::Handle {
@@ -129,7 +130,8 @@ struct dsv41_sampler : dsv41::api::Handle {
 
 struct dsv41_textstream : dsv41::api::Handle {
   static constexpr auto kKind = dsv41::api::HandleKind::kTextStream;
-  explicit dsv41_textstream(dsv41_model& parent) : Handle(kKind), model(&parent), stream(parent.loaded->tokenizer()) {}
+  dsv41_textstream(dsv41_model& parent, const dsv41::text::Tokenizer& tokenizer)
+      : Handle(kKind), model(&parent), stream(tokenizer) {}
 
   dsv41::api::Ref<dsv41_model> model;
   dsv41::text::TextStream stream;
@@ -138,8 +140,8 @@ struct dsv41_textstream : dsv41::api::Handle {
 
 struct dsv41_chatparse : dsv41::api::Handle {
   static constexpr auto kKind = dsv41::api::HandleKind::kChatParse;
-  dsv41_chatparse(dsv41_model& parent, const dsv41::text::ChatParserOptions& options)
-      : Handle(kKind), model(&parent), parser(parent.loaded->tokenizer(), parent.chat_tokens, options) {}
+  dsv41_chatparse(dsv41_model& parent, dsv41::text::ChatParser made)
+      : Handle(kKind), model(&parent), parser(std::move(made)) {}
 
   dsv41::api::Ref<dsv41_model> model;
   dsv41::text::ChatParser parser;

@@ -1,0 +1,497 @@
+// dsv41.hpp: a thin C++17 wrapper over dsv41.h: handles as move-only classes, failures as exceptions, texts and tokens
+// as standard containers. Header-only; everything goes through the C API, whose comments are the manual.
+//
+//     dsv41::Runtime runtime;
+//     dsv41::Model model(runtime, "samples/nano");
+//     dsv41::Pool pool(model);
+//     dsv41::Session session(pool);
+//     dsv41::Sampler sampler(model);
+//     session.prefill(model.chat_render(R"({"messages": [{"role": "user", "content": "What is 4 + 5?"}]})"));
+//     session.generate(sampler, [](const dsv41_token_event& event) {
+//       std::cout << std::string_view(event.text, event.text_size);
+//       return true;
+//     });
+//
+// Options and results are the structs of the C API; make<T>() gives one with its defaults. Every call may throw Error.
+// Objects are moved, not copied; a moved-from object may only be destroyed or assigned to. Order of destruction is
+// free. An exception thrown by a callback stops the call and comes out of it unchanged.
+#ifndef DSV41_DSV41_HPP
+#define DSV41_DSV41_HPP
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "dsv41.h"
+
+namespace dsv41 {
+// The inline namespace keeps these names apart from the library's own when it is linked statically.
+inline namespace hpp {
+
+// A failed call: what() is "place: message".
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const dsv41_error& error)
+      : std::runtime_error(std::string(error.place) + ": " + error.message),
+        status_(error.code),
+        os_error_(error.os_error),
+        host_code_(error.host_code),
+        place_(error.place) {}
+
+  dsv41_status status() const noexcept { return status_; }
+  const char* name() const noexcept { return dsv41_status_name(status_); }
+  int32_t os_error() const noexcept { return os_error_; }
+  int32_t host_code() const noexcept { return host_code_; }
+  const std::string& place() const noexcept { return place_; }
+
+ private:
+  dsv41_status status_;
+  int32_t os_error_;
+  int32_t host_code_;
+  std::string place_;
+};
+
+namespace detail {
+
+inline void init(dsv41_error* value, size_t size) { dsv41_error_init(value, size); }
+inline void init(dsv41_build_info* value, size_t size) { dsv41_build_info_init(value, size); }
+inline void init(dsv41_runtime_options* value, size_t size) { dsv41_runtime_options_init(value, size); }
+inline void init(dsv41_model_options* value, size_t size) { dsv41_model_options_init(value, size); }
+inline void init(dsv41_model_info* value, size_t size) { dsv41_model_info_init(value, size); }
+inline void init(dsv41_pool_options* value, size_t size) { dsv41_pool_options_init(value, size); }
+inline void init(dsv41_pool_stats* value, size_t size) { dsv41_pool_stats_init(value, size); }
+inline void init(dsv41_session_options* value, size_t size) { dsv41_session_options_init(value, size); }
+inline void init(dsv41_session_info* value, size_t size) { dsv41_session_info_init(value, size); }
+inline void init(dsv41_input* value, size_t size) { dsv41_input_init(value, size); }
+inline void init(dsv41_run_options* value, size_t size) { dsv41_run_options_init(value, size); }
+inline void init(dsv41_run_result* value, size_t size) { dsv41_run_result_init(value, size); }
+inline void init(dsv41_replay_info* value, size_t size) { dsv41_replay_info_init(value, size); }
+inline void init(dsv41_sampler_options* value, size_t size) { dsv41_sampler_options_init(value, size); }
+inline void init(dsv41_sample_result* value, size_t size) { dsv41_sample_result_init(value, size); }
+inline void init(dsv41_generate_options* value, size_t size) { dsv41_generate_options_init(value, size); }
+inline void init(dsv41_generate_result* value, size_t size) { dsv41_generate_result_init(value, size); }
+inline void init(dsv41_chatparse_options* value, size_t size) { dsv41_chatparse_options_init(value, size); }
+inline void init(dsv41_chat_event* value, size_t size) { dsv41_chat_event_init(value, size); }
+inline void init(dsv41_metrics* value, size_t size) { dsv41_metrics_init(value, size); }
+
+struct Release {
+  void operator()(dsv41_runtime* handle) const noexcept { dsv41_runtime_release(handle); }
+  void operator()(dsv41_cancel* handle) const noexcept { dsv41_cancel_release(handle); }
+  void operator()(dsv41_model* handle) const noexcept { dsv41_model_release(handle); }
+  void operator()(dsv41_pool* handle) const noexcept { dsv41_pool_release(handle); }
+  void operator()(dsv41_session* handle) const noexcept { dsv41_session_release(handle); }
+  void operator()(dsv41_sampler* handle) const noexcept { dsv41_sampler_release(handle); }
+  void operator()(dsv41_textstream* handle) const noexcept { dsv41_textstream_release(handle); }
+  void operator()(dsv41_chatparse* handle) const noexcept { dsv41_chatparse_release(handle); }
+};
+template <class H>
+using Owner = std::unique_ptr<H, Release>;
+
+}  // namespace detail
+
+// A struct of the C API with its defaults and struct_size.
+template <class T>
+T make() {
+  T value;
+  detail::init(&value, sizeof value);
+  return value;
+}
+
+namespace detail {
+
+// Runs call(dsv41_error*); throws on an error, returns the status otherwise (0 or a positive one).
+template <class F>
+dsv41_status check(F&& call) {
+  dsv41_error error = make<dsv41_error>();
+  const dsv41_status status = call(&error);
+  if (status < 0) throw Error(error);
+  return status;
+}
+
+template <class H, class F>
+Owner<H> create(F&& call) {
+  H* handle = nullptr;
+  check([&](dsv41_error* error) { return call(&handle, error); });
+  return Owner<H>(handle);
+}
+
+// Fills a container by call(buffer, capacity, &n, error), starting with a guess of its size.
+template <class Container, class F>
+Container fetch(size_t guess, F&& call) {
+  Container values;
+  values.resize(guess);
+  for (;;) {
+    size_t n = 0;
+    dsv41_error error = make<dsv41_error>();
+    const dsv41_status status = call(values.empty() ? nullptr : &values[0], values.size(), &n, &error);
+    if (status < 0 && status != DSV41_BUFFER_TOO_SMALL) throw Error(error);
+    const bool done = status == DSV41_OK && (!values.empty() || n == 0);
+    values.resize(n);
+    if (done) return values;
+  }
+}
+
+// A C++ callable behind a C callback. Its exceptions wait until the C call has returned.
+template <class F, class Event>
+class Callback {
+ public:
+  explicit Callback(F& body) : body_(&body) {}
+
+  static int32_t call(void* user, const Event* event) noexcept {
+    auto& self = *static_cast<Callback*>(user);
+    try {
+      return (*self.body_)(*event) ? 0 : 1;
+    } catch (...) {
+      self.thrown_ = std::current_exception();
+      return 1;
+    }
+  }
+
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  F* body_;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace detail
+
+using Tokens = std::vector<int32_t>;
+
+inline dsv41_build_info build_info() {
+  auto out = make<dsv41_build_info>();
+  detail::check([&](dsv41_error* error) { return dsv41_build_info_get(&out, error); });
+  return out;
+}
+
+class Runtime {
+ public:
+  explicit Runtime(const dsv41_runtime_options& options = make<dsv41_runtime_options>())
+      : owner_(detail::create<dsv41_runtime>(
+            [&](dsv41_runtime** out, dsv41_error* error) { return dsv41_runtime_create(&options, out, error); })) {}
+
+  dsv41_metrics metrics() const {
+    auto out = make<dsv41_metrics>();
+    detail::check([&](dsv41_error* error) { return dsv41_metrics_get(get(), &out, error); });
+    return out;
+  }
+
+  dsv41_runtime* get() const noexcept { return owner_.get(); }
+
+ private:
+  detail::Owner<dsv41_runtime> owner_;
+};
+
+class Cancel {
+ public:
+  explicit Cancel(const Runtime& runtime)
+      : owner_(detail::create<dsv41_cancel>(
+            [&](dsv41_cancel** out, dsv41_error* error) { return dsv41_cancel_create(runtime.get(), out, error); })) {}
+
+  void trigger() const noexcept { dsv41_cancel_trigger(get()); }
+  void reset() const noexcept { dsv41_cancel_reset(get()); }
+  dsv41_cancel* get() const noexcept { return owner_.get(); }
+
+ private:
+  detail::Owner<dsv41_cancel> owner_;
+};
+
+class Model {
+ public:
+  // backends: comma-separated names, "" for the default.
+  Model(const Runtime& runtime, std::string_view folder, std::string_view backends = {})
+      : Model(runtime, options_for(folder, backends)) {}
+  Model(const Runtime& runtime, const dsv41_model_options& options)
+      : owner_(detail::create<dsv41_model>([&](dsv41_model** out, dsv41_error* error) {
+          return dsv41_model_open(runtime.get(), &options, out, error);
+        })) {}
+
+  dsv41_model_info info() const {
+    auto out = make<dsv41_model_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_model_info_get(get(), &out, error); });
+    return out;
+  }
+
+  Tokens tokenize(std::string_view text, uint32_t flags = 0) const {
+    return detail::fetch<Tokens>(
+        text.size() / 2 + 1, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+          return dsv41_tokenize(get(), text.data(), text.size(), flags, buffer, capacity, n, error);
+        });
+  }
+
+  std::string detokenize(const Tokens& tokens, uint32_t flags = 0) const {
+    return detail::fetch<std::string>(
+        tokens.size() * 6 + 1, [&](char* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+          return dsv41_detokenize(get(), tokens.data(), tokens.size(), flags, buffer, capacity, n, error);
+        });
+  }
+
+  // which: DSV41_SPECIAL_*.
+  int32_t special_token(uint32_t which) const {
+    int32_t token = -1;
+    detail::check([&](dsv41_error* error) { return dsv41_special_token(get(), which, &token, error); });
+    return token;
+  }
+
+  // request: the JSON of dsv41_chat_render.
+  Tokens chat_render(std::string_view request) const {
+    return detail::fetch<Tokens>(
+        request.size() / 2 + 1, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+          return dsv41_chat_render(get(), request.data(), request.size(), buffer, capacity, n, error);
+        });
+  }
+
+  dsv41_model* get() const noexcept { return owner_.get(); }
+
+ private:
+  static dsv41_model_options options_for(std::string_view folder, std::string_view backends) {
+    auto options = make<dsv41_model_options>();
+    options.folder = folder.data();
+    options.folder_size = folder.size();
+    if (!backends.empty()) {
+      options.backends = backends.data();
+      options.backends_size = backends.size();
+    }
+    return options;
+  }
+
+  detail::Owner<dsv41_model> owner_;
+};
+
+class Pool {
+ public:
+  explicit Pool(const Model& model, const dsv41_pool_options& options = make<dsv41_pool_options>())
+      : owner_(detail::create<dsv41_pool>([&](dsv41_pool** out, dsv41_error* error) {
+          return dsv41_pool_create(model.get(), &options, out, error);
+        })) {}
+
+  dsv41_pool_stats stats() const {
+    auto out = make<dsv41_pool_stats>();
+    detail::check([&](dsv41_error* error) { return dsv41_pool_stats_get(get(), &out, error); });
+    return out;
+  }
+  void check() const {
+    detail::check([&](dsv41_error* error) { return dsv41_pool_check(get(), error); });
+  }
+
+  dsv41_pool* get() const noexcept { return owner_.get(); }
+
+ private:
+  detail::Owner<dsv41_pool> owner_;
+};
+
+class Session;
+
+class Sampler {
+ public:
+  explicit Sampler(const Model& model, const dsv41_sampler_options& options = make<dsv41_sampler_options>())
+      : owner_(detail::create<dsv41_sampler>([&](dsv41_sampler** out, dsv41_error* error) {
+          return dsv41_sampler_create(model.get(), &options, out, error);
+        })) {}
+
+  Sampler clone() const {
+    return Sampler(detail::create<dsv41_sampler>(
+        [&](dsv41_sampler** out, dsv41_error* error) { return dsv41_sampler_clone(get(), out, error); }));
+  }
+  inline dsv41_sample_result sample(Session& session);
+  void accept(int32_t token) {
+    detail::check([&](dsv41_error* error) { return dsv41_sampler_accept(get(), token, error); });
+  }
+
+  dsv41_sampler* get() const noexcept { return owner_.get(); }
+
+ private:
+  explicit Sampler(detail::Owner<dsv41_sampler> owner) : owner_(std::move(owner)) {}
+  detail::Owner<dsv41_sampler> owner_;
+};
+
+class Session {
+ public:
+  explicit Session(const Pool& pool, const dsv41_session_options& options = make<dsv41_session_options>())
+      : owner_(detail::create<dsv41_session>([&](dsv41_session** out, dsv41_error* error) {
+          return dsv41_session_create(pool.get(), &options, out, error);
+        })) {}
+
+  dsv41_run_result prefill(const Tokens& tokens, const dsv41_run_options& options = make<dsv41_run_options>()) {
+    auto result = make<dsv41_run_result>();
+    const dsv41_input input = input_of(tokens);
+    detail::check([&](dsv41_error* error) { return dsv41_prefill(get(), &input, &options, &result, error); });
+    return result;
+  }
+  // progress(const dsv41_progress&) returns whether to go on; false throws Error with status DSV41_HOST_CALLBACK.
+  template <class F, std::enable_if_t<std::is_invocable_v<F&, const dsv41_progress&>, int> = 0>
+  dsv41_run_result prefill(const Tokens& tokens, F&& progress, dsv41_run_options options = make<dsv41_run_options>()) {
+    using Callback = detail::Callback<std::remove_reference_t<F>, dsv41_progress>;
+    Callback callback(progress);
+    options.progress_fn = &Callback::call;
+    options.progress_user = &callback;
+    try {
+      return prefill(tokens, options);
+    } catch (const Error&) {
+      callback.rethrow();
+      throw;
+    }
+  }
+
+  dsv41_run_result decode(int32_t token, const dsv41_run_options& options = make<dsv41_run_options>()) {
+    auto result = make<dsv41_run_result>();
+    detail::check([&](dsv41_error* error) { return dsv41_decode(get(), token, &options, &result, error); });
+    return result;
+  }
+
+  dsv41_generate_result generate(Sampler& sampler,
+                                 const dsv41_generate_options& options = make<dsv41_generate_options>()) {
+    auto result = make<dsv41_generate_result>();
+    detail::check([&](dsv41_error* error) { return dsv41_generate(get(), sampler.get(), &options, &result, error); });
+    return result;
+  }
+  // on_token(const dsv41_token_event&) returns whether to go on.
+  template <class F, std::enable_if_t<std::is_invocable_v<F&, const dsv41_token_event&>, int> = 0>
+  dsv41_generate_result generate(Sampler& sampler, F&& on_token,
+                                 dsv41_generate_options options = make<dsv41_generate_options>()) {
+    using Callback = detail::Callback<std::remove_reference_t<F>, dsv41_token_event>;
+    Callback callback(on_token);
+    options.token_fn = &Callback::call;
+    options.token_user = &callback;
+    dsv41_generate_result result = generate(sampler, options);
+    callback.rethrow();
+    return result;
+  }
+
+  dsv41_replay_info truncate(uint64_t position) {
+    auto out = make<dsv41_replay_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_session_truncate(get(), position, &out, error); });
+    return out;
+  }
+  void reset() {
+    detail::check([&](dsv41_error* error) { return dsv41_session_reset(get(), error); });
+  }
+
+  dsv41_session_info info() const {
+    auto out = make<dsv41_session_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_session_info_get(get(), &out, error); });
+    return out;
+  }
+  Tokens tokens(uint64_t from = 0) const {
+    return detail::fetch<Tokens>(0, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_session_tokens(get(), from, buffer, capacity, n, error);
+    });
+  }
+  uint64_t common_prefix(const Tokens& tokens) const {
+    uint64_t n = 0;
+    const dsv41_input input = input_of(tokens);
+    detail::check([&](dsv41_error* error) { return dsv41_session_common_prefix(get(), &input, &n, error); });
+    return n;
+  }
+  std::vector<float> logits() const {
+    return detail::fetch<std::vector<float>>(0, [&](float* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_logits_copy(get(), buffer, capacity, n, error);
+    });
+  }
+  std::vector<float> logprobs(uint64_t from) const {
+    return detail::fetch<std::vector<float>>(0, [&](float* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_logprobs_get(get(), from, buffer, capacity, n, error);
+    });
+  }
+
+  dsv41_session* get() const noexcept { return owner_.get(); }
+
+ private:
+  static dsv41_input input_of(const Tokens& tokens) {
+    auto input = make<dsv41_input>();
+    input.tokens = tokens.data();
+    input.n_tokens = tokens.size();
+    return input;
+  }
+
+  detail::Owner<dsv41_session> owner_;
+};
+
+inline dsv41_sample_result Sampler::sample(Session& session) {
+  auto out = make<dsv41_sample_result>();
+  detail::check([&](dsv41_error* error) { return dsv41_sample(get(), session.get(), &out, error); });
+  return out;
+}
+
+class TextStream {
+ public:
+  explicit TextStream(const Model& model)
+      : owner_(detail::create<dsv41_textstream>([&](dsv41_textstream** out, dsv41_error* error) {
+          return dsv41_textstream_create(model.get(), out, error);
+        })) {}
+
+  // The text that is complete now; valid until the next call on the stream.
+  std::string_view push(int32_t token) {
+    const char* text = nullptr;
+    size_t size = 0;
+    detail::check([&](dsv41_error* error) { return dsv41_textstream_push(get(), token, &text, &size, error); });
+    return {text, size};
+  }
+  std::string_view flush() {
+    const char* text = nullptr;
+    size_t size = 0;
+    detail::check([&](dsv41_error* error) { return dsv41_textstream_flush(get(), &text, &size, error); });
+    return {text, size};
+  }
+
+  dsv41_textstream* get() const noexcept { return owner_.get(); }
+
+ private:
+  detail::Owner<dsv41_textstream> owner_;
+};
+
+struct ChatEvent {
+  uint32_t kind = 0;  // DSV41_CHAT_*
+  uint32_t call_idx = 0;
+  std::string text;
+  std::string value;
+};
+
+class ChatParser {
+ public:
+  explicit ChatParser(const Model& model, const dsv41_chatparse_options& options = make<dsv41_chatparse_options>())
+      : owner_(detail::create<dsv41_chatparse>([&](dsv41_chatparse** out, dsv41_error* error) {
+          return dsv41_chatparse_create(model.get(), &options, out, error);
+        })) {}
+
+  void push(int32_t token) {
+    detail::check([&](dsv41_error* error) { return dsv41_chatparse_push(get(), token, error); });
+  }
+  void finish() {
+    detail::check([&](dsv41_error* error) { return dsv41_chatparse_finish(get(), error); });
+  }
+  // Nothing when there is no event now.
+  std::optional<ChatEvent> next() {
+    auto event = make<dsv41_chat_event>();
+    const dsv41_status status =
+        detail::check([&](dsv41_error* error) { return dsv41_chatparse_next(get(), &event, error); });
+    if (status == DSV41_END) return std::nullopt;
+    return ChatEvent{event.kind, event.call_idx, std::string(event.text, event.text_size),
+                     std::string(event.value, event.value_size)};
+  }
+  // part: DSV41_CHAT_PART_*.
+  Tokens tokens(uint32_t part) const {
+    return detail::fetch<Tokens>(0, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_chatparse_tokens(get(), part, buffer, capacity, n, error);
+    });
+  }
+
+  dsv41_chatparse* get() const noexcept { return owner_.get(); }
+
+ private:
+  detail::Owner<dsv41_chatparse> owner_;
+};
+
+}  // namespace hpp
+}  // namespace dsv41
+
+#endif  // DSV41_DSV41_HPP

@@ -1,0 +1,500 @@
+// Every function of the API with NULL handles, missing outputs, wrong handles and absurd options: an error code and a
+// filled dsv41_error, never a crash.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "abi/public_header.h"
+#include "api/nano_api.h"
+
+namespace dsv41::test {
+namespace {
+
+using Call = std::function<dsv41_status(dsv41_error*)>;
+struct Row {
+  const char* name;
+  Call call;
+};
+
+constexpr dsv41_status kNothing = 1000;  // what rows of functions without status answer
+
+Call quiet(std::function<void()> call) {
+  return [call](dsv41_error*) {
+    call();
+    return kNothing;
+  };
+}
+
+// Every function with NULL for everything.
+std::vector<Row> null_rows() {
+  return {
+      {"dsv41_error_init", quiet([] { dsv41_error_init(nullptr, 8); })},
+      {"dsv41_build_info_init", quiet([] { dsv41_build_info_init(nullptr, 8); })},
+      {"dsv41_runtime_options_init", quiet([] { dsv41_runtime_options_init(nullptr, 8); })},
+      {"dsv41_model_options_init", quiet([] { dsv41_model_options_init(nullptr, 8); })},
+      {"dsv41_model_info_init", quiet([] { dsv41_model_info_init(nullptr, 8); })},
+      {"dsv41_pool_options_init", quiet([] { dsv41_pool_options_init(nullptr, 8); })},
+      {"dsv41_pool_stats_init", quiet([] { dsv41_pool_stats_init(nullptr, 8); })},
+      {"dsv41_session_options_init", quiet([] { dsv41_session_options_init(nullptr, 8); })},
+      {"dsv41_session_info_init", quiet([] { dsv41_session_info_init(nullptr, 8); })},
+      {"dsv41_input_init", quiet([] { dsv41_input_init(nullptr, 8); })},
+      {"dsv41_run_options_init", quiet([] { dsv41_run_options_init(nullptr, 8); })},
+      {"dsv41_run_result_init", quiet([] { dsv41_run_result_init(nullptr, 8); })},
+      {"dsv41_replay_info_init", quiet([] { dsv41_replay_info_init(nullptr, 8); })},
+      {"dsv41_sampler_options_init", quiet([] { dsv41_sampler_options_init(nullptr, 8); })},
+      {"dsv41_sample_result_init", quiet([] { dsv41_sample_result_init(nullptr, 8); })},
+      {"dsv41_generate_options_init", quiet([] { dsv41_generate_options_init(nullptr, 8); })},
+      {"dsv41_generate_result_init", quiet([] { dsv41_generate_result_init(nullptr, 8); })},
+      {"dsv41_chatparse_options_init", quiet([] { dsv41_chatparse_options_init(nullptr, 8); })},
+      {"dsv41_chat_event_init", quiet([] { dsv41_chat_event_init(nullptr, 8); })},
+      {"dsv41_metrics_init", quiet([] { dsv41_metrics_init(nullptr, 8); })},
+      {"dsv41_abi_version", quiet([] { (void)dsv41_abi_version(); })},
+      {"dsv41_version_string", quiet([] { (void)dsv41_version_string(); })},
+      {"dsv41_build_info_get", [](dsv41_error* e) { return dsv41_build_info_get(nullptr, e); }},
+      {"dsv41_has_capability", quiet([] { (void)dsv41_has_capability(0); })},
+      {"dsv41_status_name", quiet([] { (void)dsv41_status_name(99); })},
+      {"dsv41_status_text", quiet([] { (void)dsv41_status_text(99); })},
+      {"dsv41_layout_table", [](dsv41_error* e) { return dsv41_layout_table(nullptr, nullptr, e); }},
+      {"dsv41_runtime_create", [](dsv41_error* e) { return dsv41_runtime_create(nullptr, nullptr, e); }},
+      {"dsv41_runtime_release", quiet([] { dsv41_runtime_release(nullptr); })},
+      {"dsv41_cancel_create", [](dsv41_error* e) { return dsv41_cancel_create(nullptr, nullptr, e); }},
+      {"dsv41_cancel_trigger", quiet([] { dsv41_cancel_trigger(nullptr); })},
+      {"dsv41_cancel_reset", quiet([] { dsv41_cancel_reset(nullptr); })},
+      {"dsv41_cancel_release", quiet([] { dsv41_cancel_release(nullptr); })},
+      {"dsv41_model_open", [](dsv41_error* e) { return dsv41_model_open(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_model_info_get", [](dsv41_error* e) { return dsv41_model_info_get(nullptr, nullptr, e); }},
+      {"dsv41_model_release", quiet([] { dsv41_model_release(nullptr); })},
+      {"dsv41_pool_create", [](dsv41_error* e) { return dsv41_pool_create(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_pool_stats_get", [](dsv41_error* e) { return dsv41_pool_stats_get(nullptr, nullptr, e); }},
+      {"dsv41_pool_check", [](dsv41_error* e) { return dsv41_pool_check(nullptr, e); }},
+      {"dsv41_pool_release", quiet([] { dsv41_pool_release(nullptr); })},
+      {"dsv41_session_create", [](dsv41_error* e) { return dsv41_session_create(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_truncate", [](dsv41_error* e) { return dsv41_session_truncate(nullptr, 0, nullptr, e); }},
+      {"dsv41_session_reset", [](dsv41_error* e) { return dsv41_session_reset(nullptr, e); }},
+      {"dsv41_session_info_get", [](dsv41_error* e) { return dsv41_session_info_get(nullptr, nullptr, e); }},
+      {"dsv41_session_tokens", [](dsv41_error* e) { return dsv41_session_tokens(nullptr, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_session_common_prefix",
+       [](dsv41_error* e) { return dsv41_session_common_prefix(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_release", quiet([] { dsv41_session_release(nullptr); })},
+      {"dsv41_prefill", [](dsv41_error* e) { return dsv41_prefill(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_decode", [](dsv41_error* e) { return dsv41_decode(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_logits_copy", [](dsv41_error* e) { return dsv41_logits_copy(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_logprobs_get", [](dsv41_error* e) { return dsv41_logprobs_get(nullptr, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_generate", [](dsv41_error* e) { return dsv41_generate(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_sampler_create", [](dsv41_error* e) { return dsv41_sampler_create(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_sampler_clone", [](dsv41_error* e) { return dsv41_sampler_clone(nullptr, nullptr, e); }},
+      {"dsv41_sample", [](dsv41_error* e) { return dsv41_sample(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_sampler_accept", [](dsv41_error* e) { return dsv41_sampler_accept(nullptr, 0, e); }},
+      {"dsv41_sampler_release", quiet([] { dsv41_sampler_release(nullptr); })},
+      {"dsv41_tokenize", [](dsv41_error* e) { return dsv41_tokenize(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_detokenize",
+       [](dsv41_error* e) { return dsv41_detokenize(nullptr, nullptr, 0, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_special_token", [](dsv41_error* e) { return dsv41_special_token(nullptr, 0, nullptr, e); }},
+      {"dsv41_textstream_create", [](dsv41_error* e) { return dsv41_textstream_create(nullptr, nullptr, e); }},
+      {"dsv41_textstream_push", [](dsv41_error* e) { return dsv41_textstream_push(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_textstream_flush", [](dsv41_error* e) { return dsv41_textstream_flush(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_textstream_release", quiet([] { dsv41_textstream_release(nullptr); })},
+      {"dsv41_chat_render",
+       [](dsv41_error* e) { return dsv41_chat_render(nullptr, nullptr, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_chatparse_create", [](dsv41_error* e) { return dsv41_chatparse_create(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_chatparse_push", [](dsv41_error* e) { return dsv41_chatparse_push(nullptr, 0, e); }},
+      {"dsv41_chatparse_finish", [](dsv41_error* e) { return dsv41_chatparse_finish(nullptr, e); }},
+      {"dsv41_chatparse_next", [](dsv41_error* e) { return dsv41_chatparse_next(nullptr, nullptr, e); }},
+      {"dsv41_chatparse_tokens",
+       [](dsv41_error* e) { return dsv41_chatparse_tokens(nullptr, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_chatparse_release", quiet([] { dsv41_chatparse_release(nullptr); })},
+      {"dsv41_metrics_get", [](dsv41_error* e) { return dsv41_metrics_get(nullptr, nullptr, e); }},
+      {"dsv41_metric_list", [](dsv41_error* e) { return dsv41_metric_list(nullptr, nullptr, e); }},
+      {"dsv41_metric_value", [](dsv41_error* e) { return dsv41_metric_value(nullptr, 1, nullptr, e); }},
+      {"dsv41_get_api", quiet([] { (void)dsv41_get_api(0); })},
+  };
+}
+
+// One object of each kind, with logits in the session.
+struct Objects {
+  const Runtime& runtime = nano_runtime();
+  const Model& model = nano_model();
+  Pool pool{model};
+  Session session{pool};
+  Sampler sampler{model};
+  TextStream stream{model};
+  ChatParser parser{model};
+  Objects() { session.prefill(filler_tokens(model, 3)); }
+};
+
+// A failing call: code below zero, the same code in the error, its place and a message; and no harm without an error
+// struct.
+void check_fails(const Row& row, dsv41_status want = 0) {
+  CAPTURE(row.name);
+  auto error = make<dsv41_error>();
+  const dsv41_status status = row.call(&error);
+  CHECK(status < 0);
+  if (want) CHECK(dsv41_status_name(status) == std::string(dsv41_status_name(want)));
+  CHECK(error.code == status);
+  CHECK(std::string(error.place) == row.name);
+  CHECK(error.message[0] != '\0');
+  CHECK(row.call(nullptr) == status);
+}
+
+TEST_SUITE("api/null_calls") {
+  TEST_CASE("every function of the header stands in the table of NULL calls") {
+    std::set<std::string> want, got;
+    for (const HeaderFunction& function : PublicHeader::read().functions()) want.insert(function.name);
+    for (const Row& row : null_rows()) got.insert(row.name);
+    CHECK(want == got);
+  }
+
+  TEST_CASE("NULL for everything is an error that tells its place, or harmless") {
+    for (const Row& row : null_rows()) {
+      if (row.call(nullptr) == kNothing) continue;
+      check_fails(row, DSV41_INVALID_ARG);
+    }
+  }
+
+  TEST_CASE("missing outputs and buffers are refused") {
+    Objects o;
+    int32_t token = 0, tokens[4] = {};
+    size_t n = 0;
+    const char* text = nullptr;
+    const Row rows[] = {
+        {"dsv41_cancel_create", [&](dsv41_error* e) { return dsv41_cancel_create(o.runtime.get(), nullptr, e); }},
+        {"dsv41_model_open", [&](dsv41_error* e) { return dsv41_model_open(o.runtime.get(), nullptr, nullptr, e); }},
+        {"dsv41_model_info_get", [&](dsv41_error* e) { return dsv41_model_info_get(o.model.get(), nullptr, e); }},
+        {"dsv41_pool_create", [&](dsv41_error* e) { return dsv41_pool_create(o.model.get(), nullptr, nullptr, e); }},
+        {"dsv41_pool_stats_get", [&](dsv41_error* e) { return dsv41_pool_stats_get(o.pool.get(), nullptr, e); }},
+        {"dsv41_session_create",
+         [&](dsv41_error* e) { return dsv41_session_create(o.pool.get(), nullptr, nullptr, e); }},
+        {"dsv41_session_info_get", [&](dsv41_error* e) { return dsv41_session_info_get(o.session.get(), nullptr, e); }},
+        {"dsv41_session_tokens",
+         [&](dsv41_error* e) { return dsv41_session_tokens(o.session.get(), 0, tokens, 4, nullptr, e); }},
+        {"dsv41_session_tokens",
+         [&](dsv41_error* e) { return dsv41_session_tokens(o.session.get(), 0, nullptr, 4, &n, e); }},
+        {"dsv41_session_tokens",
+         [&](dsv41_error* e) { return dsv41_session_tokens(o.session.get(), 4, tokens, 4, &n, e); }},
+        {"dsv41_session_common_prefix",
+         [&](dsv41_error* e) { return dsv41_session_common_prefix(o.session.get(), nullptr, nullptr, e); }},
+        {"dsv41_prefill", [&](dsv41_error* e) { return dsv41_prefill(o.session.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_decode", [&](dsv41_error* e) { return dsv41_decode(o.session.get(), -1, nullptr, nullptr, e); }},
+        {"dsv41_decode", [&](dsv41_error* e) { return dsv41_decode(o.session.get(), INT32_MAX, nullptr, nullptr, e); }},
+        {"dsv41_logits_copy", [&](dsv41_error* e) { return dsv41_logits_copy(o.session.get(), nullptr, 9, &n, e); }},
+        {"dsv41_logprobs_get",
+         [&](dsv41_error* e) { return dsv41_logprobs_get(o.session.get(), 0, nullptr, 0, nullptr, e); }},
+        {"dsv41_generate",
+         [&](dsv41_error* e) { return dsv41_generate(o.session.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_sampler_create",
+         [&](dsv41_error* e) { return dsv41_sampler_create(o.model.get(), nullptr, nullptr, e); }},
+        {"dsv41_sampler_clone", [&](dsv41_error* e) { return dsv41_sampler_clone(o.sampler.get(), nullptr, e); }},
+        {"dsv41_sample", [&](dsv41_error* e) { return dsv41_sample(o.sampler.get(), o.session.get(), nullptr, e); }},
+        {"dsv41_sample",
+         [&](dsv41_error* e) {
+           auto out = make<dsv41_sample_result>();
+           return dsv41_sample(o.sampler.get(), nullptr, &out, e);
+         }},
+        {"dsv41_sampler_accept", [&](dsv41_error* e) { return dsv41_sampler_accept(o.sampler.get(), -1, e); }},
+        {"dsv41_sampler_accept", [&](dsv41_error* e) { return dsv41_sampler_accept(o.sampler.get(), INT32_MAX, e); }},
+        {"dsv41_tokenize",
+         [&](dsv41_error* e) { return dsv41_tokenize(o.model.get(), nullptr, 5, 0, tokens, 4, &n, e); }},
+        {"dsv41_tokenize",
+         [&](dsv41_error* e) { return dsv41_tokenize(o.model.get(), "hi", 2, 0, tokens, 4, nullptr, e); }},
+        {"dsv41_tokenize", [&](dsv41_error* e) { return dsv41_tokenize(o.model.get(), "hi", 2, 2, tokens, 4, &n, e); }},
+        {"dsv41_detokenize",
+         [&](dsv41_error* e) { return dsv41_detokenize(o.model.get(), nullptr, 5, 0, nullptr, 0, &n, e); }},
+        {"dsv41_detokenize",
+         [&](dsv41_error* e) { return dsv41_detokenize(o.model.get(), tokens, SIZE_MAX, 0, nullptr, 0, &n, e); }},
+        {"dsv41_detokenize",
+         [&](dsv41_error* e) {
+           const int32_t bad[] = {-1};
+           return dsv41_detokenize(o.model.get(), bad, 1, 0, nullptr, 0, &n, e);
+         }},
+        {"dsv41_special_token",
+         [&](dsv41_error* e) { return dsv41_special_token(o.model.get(), DSV41_SPECIAL_BOS, nullptr, e); }},
+        {"dsv41_special_token", [&](dsv41_error* e) { return dsv41_special_token(o.model.get(), 0, &token, e); }},
+        {"dsv41_special_token", [&](dsv41_error* e) { return dsv41_special_token(o.model.get(), 9999, &token, e); }},
+        {"dsv41_textstream_create", [&](dsv41_error* e) { return dsv41_textstream_create(o.model.get(), nullptr, e); }},
+        {"dsv41_textstream_push",
+         [&](dsv41_error* e) { return dsv41_textstream_push(o.stream.get(), 5, nullptr, &n, e); }},
+        {"dsv41_textstream_push",
+         [&](dsv41_error* e) { return dsv41_textstream_push(o.stream.get(), -5, &text, &n, e); }},
+        {"dsv41_textstream_flush",
+         [&](dsv41_error* e) { return dsv41_textstream_flush(o.stream.get(), &text, nullptr, e); }},
+        {"dsv41_chat_render",
+         [&](dsv41_error* e) { return dsv41_chat_render(o.model.get(), nullptr, 0, tokens, 4, &n, e); }},
+        {"dsv41_chat_render",
+         [&](dsv41_error* e) { return dsv41_chat_render(o.model.get(), "{", 1, tokens, 4, &n, e); }},
+        {"dsv41_chatparse_create",
+         [&](dsv41_error* e) { return dsv41_chatparse_create(o.model.get(), nullptr, nullptr, e); }},
+        {"dsv41_chatparse_push", [&](dsv41_error* e) { return dsv41_chatparse_push(o.parser.get(), -7, e); }},
+        {"dsv41_chatparse_next", [&](dsv41_error* e) { return dsv41_chatparse_next(o.parser.get(), nullptr, e); }},
+        {"dsv41_chatparse_tokens",
+         [&](dsv41_error* e) { return dsv41_chatparse_tokens(o.parser.get(), 77, tokens, 4, &n, e); }},
+        {"dsv41_metrics_get", [&](dsv41_error* e) { return dsv41_metrics_get(o.runtime.get(), nullptr, e); }},
+        {"dsv41_metric_value", [&](dsv41_error* e) { return dsv41_metric_value(o.runtime.get(), 1, nullptr, e); }},
+    };
+    for (const Row& row : rows) check_fails(row);
+  }
+
+  TEST_CASE("a handle of another type is refused") {
+    Objects o;
+    auto info = make<dsv41_session_info>();
+    check_fails({"dsv41_session_info_get",
+                 [&](dsv41_error* e) {
+                   return dsv41_session_info_get(reinterpret_cast<dsv41_session*>(o.model.get()), &info, e);
+                 }},
+                DSV41_INVALID_ARG);
+    auto options = make<dsv41_run_options>();
+    options.cancel = reinterpret_cast<dsv41_cancel*>(o.model.get());
+    check_fails(
+        {"dsv41_decode", [&](dsv41_error* e) { return dsv41_decode(o.session.get(), 3, &options, nullptr, e); }},
+        DSV41_INVALID_ARG);
+  }
+
+  TEST_CASE("absurd options are errors or work, and never crash") {
+    Objects o;
+    const auto runtime = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_runtime_options>();
+      change(options);
+      check_fails({"dsv41_runtime_create",
+                   [&](dsv41_error* e) {
+                     dsv41_runtime* out = nullptr;
+                     return dsv41_runtime_create(&options, &out, e);
+                   }},
+                  want);
+    };
+    runtime([](auto& x) { x.n_threads = UINT32_MAX; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.cpu_target = 4; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.log_min_level = 5; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.free_fn = [](void*, void*) {}; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
+
+    const auto model = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_model_options>();
+      options.folder = kNanoFolder.data();
+      options.folder_size = kNanoFolder.size();
+      change(options);
+      check_fails({"dsv41_model_open",
+                   [&](dsv41_error* e) {
+                     dsv41_model* out = nullptr;
+                     return dsv41_model_open(o.runtime.get(), &options, &out, e);
+                   }},
+                  want);
+    };
+    model([](auto& x) { x.folder_size = 0; }, DSV41_INVALID_ARG);
+    model([](auto& x) { x.folder = nullptr; }, DSV41_INVALID_ARG);
+    model([](auto& x) { x.folder = "a\0b", x.folder_size = 3; }, DSV41_INVALID_ARG);
+    model([](auto& x) { x.folder = "/no/such/folder", x.folder_size = 15; }, DSV41_NOT_FOUND);
+    model([](auto& x) { x.backends = "warp9", x.backends_size = 5; }, DSV41_BACKEND_UNAVAILABLE);
+    model([](auto& x) { x.backends = ",,", x.backends_size = 2; }, DSV41_INVALID_ARG);
+
+    const auto pool = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_pool_options>();
+      change(options);
+      check_fails({"dsv41_pool_create",
+                   [&](dsv41_error* e) {
+                     dsv41_pool* out = nullptr;
+                     return dsv41_pool_create(o.model.get(), &options, &out, e);
+                   }},
+                  want);
+    };
+    pool([](auto& x) { x.tokens = UINT64_MAX; }, DSV41_LIMIT);
+    pool([](auto& x) { x.tokens = UINT64_MAX / 2; }, DSV41_LIMIT);
+    pool([](auto& x) { x.bytes = UINT64_MAX; }, DSV41_LIMIT);
+    pool([](auto& x) { x.bytes = 1; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.bytes = 1 << 20, x.tokens = 100; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.max_sessions = UINT32_MAX; }, DSV41_LIMIT);
+
+    const auto session = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_session_options>();
+      change(options);
+      check_fails({"dsv41_session_create",
+                   [&](dsv41_error* e) {
+                     dsv41_session* out = nullptr;
+                     return dsv41_session_create(o.pool.get(), &options, &out, e);
+                   }},
+                  want);
+    };
+    session([](auto& x) { x.decoder = 2; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.max_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.chunk_tokens = 8193; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.chunk_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
+
+    const int32_t good[] = {3};
+    const auto prefill = [&](auto change, dsv41_status want) {
+      auto input = make<dsv41_input>();
+      auto options = make<dsv41_run_options>();
+      input.tokens = good;
+      input.n_tokens = 1;
+      change(input, options);
+      check_fails({"dsv41_prefill",
+                   [&](dsv41_error* e) { return dsv41_prefill(o.session.get(), &input, &options, nullptr, e); }},
+                  want);
+    };
+    prefill([](auto& i, auto&) { i.n_tokens = 0; }, DSV41_INVALID_ARG);
+    prefill([](auto& i, auto&) { i.tokens = nullptr; }, DSV41_INVALID_ARG);
+    prefill([](auto& i, auto&) { i.n_tokens = SIZE_MAX; }, DSV41_INVALID_ARG);
+    prefill([](auto& i, auto&) { i.reserved[0] = 1; }, DSV41_INVALID_ARG);
+    prefill([](auto&, auto& x) { x.chunk_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
+    prefill([](auto&, auto& x) { x.want_logprobs = 2; }, DSV41_INVALID_ARG);
+
+    const auto sampler = [&](auto change) {
+      auto options = make<dsv41_sampler_options>();
+      change(options);
+      check_fails({"dsv41_sampler_create",
+                   [&](dsv41_error* e) {
+                     dsv41_sampler* out = nullptr;
+                     return dsv41_sampler_create(o.model.get(), &options, &out, e);
+                   }},
+                  DSV41_INVALID_ARG);
+    };
+    const dsv41_logit_bias bad_token[] = {{INT32_MAX, 1.0f}}, bad_bias[] = {{3, NAN}}, twice[] = {{3, 1.0f}, {3, 2.0f}};
+    sampler([](auto& x) { x.temperature = NAN; });
+    sampler([](auto& x) { x.temperature = -1; });
+    sampler([](auto& x) { x.top_p = 1.5; });
+    sampler([](auto& x) { x.min_p = -0.1; });
+    sampler([](auto& x) { x.repetition_penalty = INFINITY; });
+    sampler([](auto& x) { x.presence_penalty = NAN; });
+    sampler([](auto& x) { x.penalty_window_tokens = UINT64_MAX; });
+    sampler([&](auto& x) { x.logit_bias = bad_token, x.n_logit_bias = 1; });
+    sampler([&](auto& x) { x.logit_bias = bad_bias, x.n_logit_bias = 1; });
+    sampler([&](auto& x) { x.logit_bias = twice, x.n_logit_bias = 2; });
+    sampler([&](auto& x) { x.logit_bias = nullptr, x.n_logit_bias = 2; });
+    sampler([&](auto& x) { x.logit_bias = twice, x.n_logit_bias = SIZE_MAX; });
+
+    auto generate = make<dsv41_generate_options>();
+    generate.n_stop_tokens = 3;
+    check_fails(
+        {"dsv41_generate",
+         [&](dsv41_error* e) { return dsv41_generate(o.session.get(), o.sampler.get(), &generate, nullptr, e); }},
+        DSV41_INVALID_ARG);
+    auto parse = make<dsv41_chatparse_options>();
+    parse.thinking = 7;
+    check_fails({"dsv41_chatparse_create",
+                 [&](dsv41_error* e) {
+                   dsv41_chatparse* out = nullptr;
+                   return dsv41_chatparse_create(o.model.get(), &parse, &out, e);
+                 }},
+                DSV41_INVALID_ARG);
+    CHECK(o.session.info().position == 3);
+    o.pool.check();
+  }
+
+  TEST_CASE("a failed creation leaves the output as it was") {
+    auto options = make<dsv41_session_options>();
+    options.decoder = 9;
+    Pool pool(nano_model());
+    auto* untouched = reinterpret_cast<dsv41_session*>(&options);
+    dsv41_session* out = untouched;
+    CHECK(dsv41_session_create(pool.get(), &options, &out, nullptr) == DSV41_INVALID_ARG);
+    CHECK(out == untouched);
+  }
+}
+
+TEST_SUITE("api/struct_sizes") {
+  TEST_CASE("options of an older header are accepted and missing fields are defaults") {
+    Pool pool(nano_model());
+    auto options = make<dsv41_session_options>();
+    options.decoder = DSV41_DECODER_FULL;
+    options.max_tokens = 77;
+    options.chunk_tokens = UINT64_MAX;  // beyond the size that the caller claims
+    options.reserved[0] = 1;
+    options.struct_size = offsetof(dsv41_session_options, chunk_tokens);
+    dsv41_session* session = nullptr;
+    REQUIRE(dsv41_session_create(pool.get(), &options, &session, nullptr) == DSV41_OK);
+    auto info = make<dsv41_session_info>();
+    CHECK(dsv41_session_info_get(session, &info, nullptr) == DSV41_OK);
+    CHECK(info.max_tokens == 77);
+    CHECK(info.decoder == DSV41_DECODER_FULL);
+    dsv41_session_release(session);
+    options.struct_size = 8;  // decoder alone
+    REQUIRE(dsv41_session_create(pool.get(), &options, &session, nullptr) == DSV41_OK);
+    CHECK(dsv41_session_info_get(session, &info, nullptr) == DSV41_OK);
+    CHECK(info.max_tokens == nano_model().info().max_tokens);
+    dsv41_session_release(session);
+  }
+
+  TEST_CASE("options of a newer header are accepted when what is unknown is zero") {
+    struct Newer {
+      dsv41_pool_options old;
+      uint64_t added;
+    } newer{};
+    newer.old.struct_size = sizeof newer;
+    newer.old.tokens = 1000;
+    dsv41_pool* pool = nullptr;
+    CHECK(dsv41_pool_create(nano_model().get(), &newer.old, &pool, nullptr) == DSV41_OK);
+    dsv41_pool_release(pool);
+    newer.added = 1;
+    auto error = make<dsv41_error>();
+    CHECK(dsv41_pool_create(nano_model().get(), &newer.old, &pool, &error) == DSV41_STRUCT_SIZE);
+    CHECK(std::string(error.message).find("options") != std::string::npos);
+  }
+
+  TEST_CASE("a struct_size that cannot be right is refused") {
+    for (uint32_t size : {0u, 4u, 7u, 12u, 20u, 0xffffffffu, 0x80000000u, 0x10001u}) {
+      CAPTURE(size);
+      auto options = make<dsv41_pool_options>();
+      options.struct_size = size;
+      dsv41_pool* pool = nullptr;
+      CHECK(dsv41_pool_create(nano_model().get(), &options, &pool, nullptr) == DSV41_STRUCT_SIZE);
+      auto info = make<dsv41_model_info>();
+      info.struct_size = size;
+      CHECK(dsv41_model_info_get(nano_model().get(), &info, nullptr) == DSV41_STRUCT_SIZE);
+    }
+  }
+
+  TEST_CASE("outputs are filled up to the caller's size and not beyond") {
+    auto info = make<dsv41_model_info>();
+    std::memset(&info, 0x5a, sizeof info);
+    info.struct_size = offsetof(dsv41_model_info, hidden_size);
+    REQUIRE(dsv41_model_info_get(nano_model().get(), &info, nullptr) == DSV41_OK);
+    CHECK(info.struct_size == offsetof(dsv41_model_info, hidden_size));
+    CHECK(info.n_layers == 12);
+    CHECK(info.vocab_size == 4096);
+    CHECK(info.hidden_size == 0x5a5a5a5a5a5a5a5aull);
+  }
+
+  TEST_CASE("a short or unusable error struct is respected") {
+    auto error = make<dsv41_error>();
+    std::memset(&error, 0x5a, sizeof error);
+    error.struct_size = offsetof(dsv41_error, message) + 8;
+    CHECK(dsv41_pool_check(nullptr, &error) == DSV41_INVALID_ARG);
+    CHECK(error.code == DSV41_INVALID_ARG);
+    CHECK(std::string(error.place) == "dsv41_pool_check");
+    CHECK(std::string(error.message) == "pool is");
+    CHECK(error.message[8] == 0x5a);
+    error.struct_size = 8;
+    error.place[0] = 0x5a;
+    CHECK(dsv41_pool_check(nullptr, &error) == DSV41_INVALID_ARG);
+    CHECK(error.place[0] == 0x5a);
+    error.struct_size = 0;
+    error.code = 7;
+    CHECK(dsv41_pool_check(nullptr, &error) == DSV41_INVALID_ARG);
+    CHECK(error.code == 7);
+  }
+
+  TEST_CASE("a call that succeeds clears the error struct") {
+    auto error = make<dsv41_error>();
+    CHECK(dsv41_pool_check(nullptr, &error) == DSV41_INVALID_ARG);
+    auto info = make<dsv41_build_info>();
+    CHECK(dsv41_build_info_get(&info, &error) == DSV41_OK);
+    CHECK(error.code == 0);
+    CHECK(error.place[0] == '\0');
+    CHECK(error.message[0] == '\0');
+  }
+
+  TEST_CASE("init writes no more than the caller's size") {
+    dsv41_pool_options options;
+    std::memset(&options, 0x5a, sizeof options);
+    dsv41_pool_options_init(&options, 16);
+    CHECK(options.struct_size == 16);
+    CHECK(options.bytes == 0);
+    CHECK(options.tokens == 0x5a5a5a5a5a5a5a5aull);
+    dsv41_pool_options_init(&options, 3);  // no struct is that small: nothing is written
+    CHECK(options.struct_size == 16);
+  }
+}
+
+}  // namespace
+}  // namespace dsv41::test
