@@ -85,10 +85,9 @@ int explain_open_failure(const Options& options, const ApiError& error) {
     case DSV41_CHECKPOINT:
     case DSV41_CHECKPOINT_UNSUPPORTED:
     case DSV41_TOKENIZER:
-      return fail(kBadModel,
-                  "cannot open the model in '" + options.model + "': " + error.what() +
-                      "\nA checkpoint folder holds config.json, tokenizer.json, model.safetensors.index.json and the "
-                      "model-*.safetensors files that it names. --model FOLDER tells which one to use.");
+      // The library says which file is missing and what a checkpoint folder holds.
+      return fail(kBadModel, "cannot open the model in '" + options.model + "': " + error.what() +
+                                 "\n--model FOLDER names the checkpoint folder to use.");
     default:
       return fail(kFailed, "cannot open the model in '" + options.model + "': " + dsv41_status_name(error.code()) +
                                ": " + error.what());

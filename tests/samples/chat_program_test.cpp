@@ -1,0 +1,366 @@
+// dsv41-chat as its users run it, on the nano model.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "samples/child_program.h"
+
+namespace dsv41::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kNano = std::string(DSV41_SOURCE_DIR) + "/samples/nano";
+
+// A folder of its own for each test case, gone afterwards.
+struct Scratch {
+  Scratch() : path(fs::temp_directory_path() / ("dsv41_chat_test_" + std::to_string(getpid()) + "_" + next())) {
+    fs::create_directories(path);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path / name, std::ios::binary) << text;
+    return (path / name).string();
+  }
+  static std::string next() {
+    static int n = 0;
+    return std::to_string(n++);
+  }
+  fs::path path;
+};
+
+std::vector<std::string> chat_command(const std::vector<std::string>& arguments, const std::string& model = kNano) {
+  std::vector<std::string> command = {DSV41_CHAT, "--model", model, "--history", "", "--context", "4096"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+ProgramOutput chat(const std::vector<std::string>& arguments, const std::string& input = "") {
+  return run_program(chat_command(arguments), input);
+}
+
+// The answer to one prompt, without the line feed.
+std::string greedy_answer(const std::string& prompt) {
+  const ProgramOutput result = chat({"--greedy", "-p", prompt});
+  REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  REQUIRE(result.out.size() > 1);
+  return result.out.substr(0, result.out.size() - 1);
+}
+
+std::vector<json> json_lines(const std::string& text) {
+  std::vector<json> lines;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = text.find('\n', start);
+    lines.push_back(json::parse(text.substr(start, end - start)));
+    start = end == std::string::npos ? text.size() : end + 1;
+  }
+  return lines;
+}
+
+// Gives what the program says until it prompts.
+std::string wait_for_prompt(PtyProgram& program) {
+  REQUIRE_MESSAGE(program.expect("> "), program.transcript());
+  REQUIRE(program.wait_for_line_editor());
+  return program.before_match();
+}
+
+// Types a line at the prompt and gives what the program says until it prompts again.
+std::string say(PtyProgram& program, const std::string& line) {
+  program.type_line(line);
+  REQUIRE_MESSAGE(program.expect(line + "\n"), program.transcript());
+  return wait_for_prompt(program);
+}
+
+// The talk up to its first prompt.
+void start(PtyProgram& program) {
+  REQUIRE_MESSAGE(program.expect("/help"), program.transcript());
+  wait_for_prompt(program);
+}
+
+constexpr const char* kSum = "What is 4 + 5?";
+constexpr const char* kColour = "What is the colour of flour?";
+
+TEST_SUITE("samples/chat") {
+  TEST_CASE("one prompt puts the answer alone on stdout and nothing on stderr") {
+    const ProgramOutput result = chat({"--greedy", "-p", kSum});
+    CHECK(result.exit_code == 0);
+    CHECK(result.err == "");
+    REQUIRE(!result.out.empty());
+    CHECK(result.out.find('\n') == result.out.size() - 1);
+    CHECK(result.out.find("9") != std::string::npos);
+  }
+
+  TEST_CASE("a prompt from a file, from a pipe and by -p - gets the same answer") {
+    const std::string want = greedy_answer(kSum) + "\n";
+    const Scratch scratch;
+    const std::string file = scratch.write("prompt.txt", std::string(kSum) + "\n");
+    CHECK(chat({"--greedy", "--prompt-file", file}).out == want);
+    CHECK(chat({"--greedy"}, std::string(kSum) + "\n").out == want);
+    CHECK(chat({"--greedy", "-p", "-"}, kSum).out == want);
+  }
+
+  TEST_CASE("thinking mode puts the reasoning on stderr") {
+    const ProgramOutput result = chat({"--greedy", "--think", "-p", "What is 23 + 14?"});
+    CHECK(result.exit_code == 0);
+    CHECK(result.err.size() > 1);
+    CHECK(result.out.find("37") != std::string::npos);
+    CHECK(result.out.find("think>") == std::string::npos);
+  }
+
+  TEST_CASE("the same seed gives the same text, and another seed another one") {
+    const std::string prompt = "Tell me a story.";
+    const auto draw = [&](const char* seed) {
+      return chat({"--temp", "1.5", "--max-tokens", "40", "--seed", seed, "-p", prompt}).out;
+    };
+    const std::string first = draw("1");
+    CHECK(first.size() > 10);
+    CHECK(draw("1") == first);
+    CHECK(draw("2") != first);
+  }
+
+  TEST_CASE("a missing folder and a folder without a checkpoint are explained") {
+    const Scratch scratch;
+    const std::string missing = (scratch.path / "nowhere").string();
+    for (const std::string& model : {missing, scratch.path.string()}) {
+      CAPTURE(model);
+      const ProgramOutput result = run_program(chat_command({"-p", "Hi"}, model));
+      CHECK(result.exit_code == 3);
+      CHECK(result.out == "");
+      CHECK(result.err.find(model) != std::string::npos);
+      CHECK(result.err.find("config.json") != std::string::npos);
+      CHECK(result.err.find("--model FOLDER") != std::string::npos);
+    }
+  }
+
+  TEST_CASE("wrong options and files that cannot be read have exit codes of their own") {
+    struct Row {
+      const char* name;
+      std::vector<std::string> arguments;
+      int exit_code;
+    };
+    const Row rows[] = {
+        {"unknown option", {"--frobnicate"}, 2},
+        {"two inputs", {"-p", "Hi", "--jsonl", "-"}, 2},
+        {"top_p of 0", {"-p", "Hi", "--top-p", "0"}, 2},
+        {"temperature that is no number", {"-p", "Hi", "--temp", "nan"}, 2},
+        {"greedy with a temperature", {"-p", "Hi", "--greedy", "--temp", "1"}, 2},
+        {"effort out of range", {"-p", "Hi", "--effort", "101"}, 2},
+        {"empty prompt", {"-p", "-"}, 2},
+        {"missing prompt file", {"--prompt-file", "/nonexistent/prompt"}, 4},
+        {"folder as prompt file", {"--prompt-file", "/"}, 4},
+        {"missing jsonl file", {"--jsonl", "/nonexistent/lines"}, 4},
+    };
+    for (const Row& row : rows) {
+      CAPTURE(row.name);
+      const ProgramOutput result = chat(row.arguments);
+      CHECK(result.exit_code == row.exit_code);
+      CHECK(result.out == "");
+      CHECK(result.err != "");
+    }
+    CHECK(chat({"--help"}).exit_code == 0);
+  }
+
+  TEST_CASE("jsonl answers every line in order and reports bad lines in their place") {
+    const std::string text =
+        "{\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"What is 4 + 5?\"}]}\n"
+        "\n"
+        "this is no JSON\n"
+        "{\"id\": \"b\", \"mode\": \"thinking\", \"effort\": 100, \"messages\": [{\"role\": \"user\", \"content\": "
+        "\"What is 23 + "
+        "14?\"}]}\n"
+        "{\"id\": 8}\n"
+        "[1]\n"
+        "{\"id\": 9, \"messages\": [{\"role\": \"oracle\", \"content\": \"Hi\"}]}\n"
+        "{\"id\": 10, \"messages\": [{\"role\": \"user\", \"content\": \"What is 4 + 5?\"}]}";
+    const Scratch scratch;
+    const ProgramOutput result = chat({"--greedy", "--jsonl", scratch.write("lines.jsonl", text)});
+    CHECK(result.exit_code == 5);
+    const std::vector<json> lines = json_lines(result.out);
+    REQUIRE(lines.size() == 7);
+    CHECK(lines[0]["id"] == 7);
+    CHECK(lines[0]["answer"] == greedy_answer(kSum));
+    CHECK(lines[0]["content"] == lines[0]["answer"]);
+    CHECK(lines[0]["reasoning"] == "");
+    CHECK(lines[0]["tool_calls"].empty());
+    CHECK(lines[0]["error"].is_null());
+    CHECK(lines[1]["id"].is_null());
+    CHECK(lines[1]["error"].get<std::string>().find("line 3") == 0);
+    CHECK(lines[2]["id"] == "b");
+    CHECK(lines[2]["error"].is_null());
+    CHECK(lines[2]["reasoning"] != "");
+    CHECK(lines[2]["answer"] ==
+          lines[2]["reasoning"].get<std::string>() + "</think>" + lines[2]["content"].get<std::string>());
+    CHECK(lines[3]["id"] == 8);
+    CHECK(lines[3]["error"].is_string());
+    CHECK(lines[4]["error"].is_string());
+    CHECK(lines[5]["id"] == 9);
+    CHECK(lines[5]["error"].is_string());
+    CHECK(lines[6]["id"] == 10);
+    CHECK(lines[6]["answer"] == lines[0]["answer"]);  // nothing of the lines between is left
+    const std::string key_order = "{\"id\":7,\"answer\":";
+    CHECK(result.out.compare(0, key_order.size(), key_order) == 0);
+  }
+
+  TEST_CASE("jsonl without a bad line ends well and reads stdin too") {
+    const ProgramOutput result =
+        chat({"--greedy", "--jsonl", "-"}, "{\"messages\": [{\"role\": \"user\", \"content\": \"What is 4 + 5?\"}]}\n");
+    CHECK(result.exit_code == 0);
+    CHECK(json_lines(result.out).size() == 1);
+  }
+
+  TEST_CASE("a talk goes on in its session, and undo, regenerate and reset give the answers they should") {
+    const std::string sum = greedy_answer(kSum) + "\n", colour = greedy_answer(kColour) + "\n";
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    CHECK(say(program, kSum) == sum);
+    const std::string second = say(program, kColour);  // with the sum before it, maybe another answer than alone
+    CHECK(second.size() > 1);
+    const std::string again = say(program, "/regenerate");
+    CHECK(again.find("greedy") != std::string::npos);
+    CHECK(again.substr(again.find('\n') + 1) == second);
+    CHECK(say(program, "/undo") == std::string("Taken back: ") + kColour + "\n");
+    CHECK(say(program, kColour) == second);
+    CHECK(say(program, "/undo") == std::string("Taken back: ") + kColour + "\n");
+    CHECK(say(program, "/undo") == std::string("Taken back: ") + kSum + "\n");
+    CHECK(say(program, "/undo") == "There is nothing to take back.\n");
+    CHECK(say(program, "/regenerate") == "There is no answer to make again.\n");
+    CHECK(say(program, kColour) == colour);  // nothing is left of the sum
+    CHECK(say(program, "/reset") == "A new conversation.\n");
+    CHECK(say(program, kSum) == sum);
+    CHECK(say(program, "/stats").find("in 1 turns") != std::string::npos);
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("a talk gives the answers that jsonl gives to the same conversation") {
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    const std::string first = say(program, kSum), second = say(program, kColour);
+    json line = {{"messages",
+                  {{{"role", "user"}, {"content", kSum}},
+                   {{"role", "assistant"}, {"content", first.substr(0, first.size() - 1)}},
+                   {{"role", "user"}, {"content", kColour}}}}};
+    const ProgramOutput result = chat({"--greedy", "--jsonl", "-"}, line.dump() + "\n");
+    REQUIRE(result.exit_code == 0);
+    CHECK(json_lines(result.out)[0]["content"].get<std::string>() + "\n" == second);
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("regenerate draws another answer where the draw decides") {
+    PtyProgram program(chat_command({"--temp", "3", "--seed", "5", "--max-tokens", "20"}));
+    start(program);
+    const std::string first = say(program, "Tell me a story.");
+    CHECK(say(program, "/regenerate") != first);
+    CHECK(say(program, "/undo") == "Taken back: Tell me a story.\n");
+    CHECK(say(program, "Tell me a story.") == first);
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("a second turn reuses the tokens of the first") {
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    say(program, kSum);
+    CHECK(say(program, "/stats").find("reused    0\n") != std::string::npos);
+    say(program, kColour);
+    const std::string stats = say(program, "/stats");
+    REQUIRE(stats.find("reused    ") != std::string::npos);
+    CHECK(std::stoi(stats.substr(stats.find("reused    ") + 10)) > 10);
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("the system prompt can be set, shown and removed") {
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    CHECK(say(program, "/system Give short answers.") == "System prompt: Give short answers.\n");
+    CHECK(say(program, "/system") == "System prompt: Give short answers.\n");
+    CHECK(say(program, "/system off") == "No system prompt.\n");
+    CHECK(say(program, "/nonsense") == "There is no command /nonsense. /help lists them.\n");
+    CHECK(say(program, "/help").find("/regenerate") != std::string::npos);
+    program.type("\x04");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("Ctrl-C stops the answer, and the talk goes on") {
+    // So hot that any token is as likely as any other: a reply of thousands of tokens.
+    PtyProgram program(chat_command({"--temp", "100000", "--seed", "3"}));
+    start(program);
+    program.type_line("Tell me a story.");
+    REQUIRE(program.expect("Tell me a story.\n"));
+    REQUIRE(program.expect(" "));  // the first words
+    program.press_ctrl_c();
+    REQUIRE_MESSAGE(program.expect("Stopped.\n"), program.transcript());
+    wait_for_prompt(program);
+    CHECK(say(program, "/stats").find("seed        3") != std::string::npos);
+    CHECK(say(program, "/undo") == "Taken back: Tell me a story.\n");
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("Ctrl-C at the prompt drops the line, and twice in a row leaves") {
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    program.type("half a line");
+    REQUIRE_MESSAGE(program.expect("half a line"), program.transcript());
+    program.press_ctrl_c();
+    REQUIRE_MESSAGE(program.expect("Ctrl-C again leaves"), program.transcript());
+    wait_for_prompt(program);
+    // Not glued to the dropped line; and what comes in between starts the count anew.
+    CHECK(say(program, "/system") == "No system prompt.\n");
+    program.press_ctrl_c();
+    REQUIRE_MESSAGE(program.expect("Ctrl-C again leaves"), program.transcript());
+    wait_for_prompt(program);
+    program.press_ctrl_c();
+    CHECK(program.exit_code() == 130);
+  }
+
+  TEST_CASE("Ctrl-C ends a one-shot answer with its own exit code") {
+    PtyProgram program(chat_command({"--temp", "100000", "--seed", "3", "-p", "Tell me a story."}));
+    REQUIRE_MESSAGE(program.expect(" "), program.transcript());
+    program.press_ctrl_c();
+    CHECK(program.exit_code() == 130);
+  }
+
+  TEST_CASE("typed lines are kept in the history file and come back with the arrow key") {
+    const Scratch scratch;
+    const std::string file = (scratch.path / "history").string();
+    const auto command = chat_command({"--greedy", "--history", file});
+    {
+      PtyProgram program(command);
+      start(program);
+      CHECK(say(program, "/system Be 小红.") == "System prompt: Be 小红.\n");
+      program.type_line("/quit");
+      REQUIRE(program.exit_code() == 0);
+    }
+    PtyProgram program(command);
+    start(program);
+    program.type("\x1b[A\x1b[A\r");  // past /quit
+    CHECK_MESSAGE(program.expect("System prompt: Be 小红."), program.transcript());
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+
+  TEST_CASE("a line that ends in a backslash goes on in the next one") {
+    PtyProgram program(chat_command({"--greedy"}));
+    start(program);
+    program.type_line("What is\\");
+    REQUIRE_MESSAGE(program.expect(". "), program.transcript());
+    say(program, "4 + 5?");
+    CHECK(say(program, "/undo") == "Taken back: What is\n4 + 5?\n");
+    program.type_line("/quit");
+    CHECK(program.exit_code() == 0);
+  }
+}
+
+}  // namespace
+}  // namespace dsv41::test
