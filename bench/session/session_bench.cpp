@@ -1,0 +1,87 @@
+// The whole path on the nano model with all cores: opening, prefill by length and decoder policy, decode by position.
+// Items per second are tokens per second. Tokens are random ordinary ids: what a token costs does not depend on what it
+// says.
+#include <benchmark/benchmark.h>
+
+#include <random>
+
+#include "backend/registry.h"
+#include "session/session.h"
+
+namespace dsv41::bench {
+namespace {
+
+using session::DecoderPolicy;
+
+Result<std::shared_ptr<const session::LoadedModel>> open_nano() {
+  DSV41_TRY_ASSIGN(std::shared_ptr<backend::Backend> backend, backend::create_backend("cpu", {}));
+  session::ModelOptions options;
+  options.folder = DSV41_SOURCE_DIR "/samples/nano";
+  options.backend = std::move(backend);
+  return session::LoadedModel::open(options);
+}
+
+// A session of its own pool; the model is opened once.
+Result<std::unique_ptr<session::Session>> new_session(DecoderPolicy decoder) {
+  static const Result<std::shared_ptr<const session::LoadedModel>> model = open_nano();
+  if (!model.ok()) return model.status();
+  session::PoolOptions pool_options;
+  pool_options.tokens = 16384;
+  DSV41_TRY_ASSIGN(std::shared_ptr<session::Pool> pool, session::Pool::create(model.value(), pool_options));
+  session::SessionOptions options;
+  options.max_tokens = 16384;
+  options.decoder = decoder;
+  return session::Session::create(std::move(pool), options);
+}
+
+std::vector<int32_t> some_tokens(int64_t n) {
+  std::mt19937 random(1);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(300 + random() % 3000);
+  return tokens;
+}
+
+void open_model(benchmark::State& state) {
+  for (auto _ : state) {
+    if (!open_nano().ok()) return state.SkipWithError("cannot open samples/nano");
+  }
+}
+BENCHMARK(open_model)->Unit(benchmark::kMillisecond);
+
+void prefill(benchmark::State& state, DecoderPolicy decoder) {
+  auto session = new_session(decoder);
+  if (!session.ok()) return state.SkipWithError(std::string(session.status().message()).c_str());
+  const std::vector<int32_t> tokens = some_tokens(state.range(0));
+  for (auto _ : state) {
+    session.value()->reset();
+    if (!session.value()->prefill(tokens, {}, nullptr).ok()) return state.SkipWithError("prefill failed");
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK_CAPTURE(prefill, bounded, DecoderPolicy::kBounded)
+    ->Arg(128)
+    ->Arg(1024)
+    ->Arg(8192)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(prefill, full, DecoderPolicy::kFull)
+    ->Arg(1024)
+    ->Arg(8192)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+// Decodes behind a prompt of range(0) tokens; the position grows while it runs.
+void decode(benchmark::State& state) {
+  auto session = new_session(DecoderPolicy::kBounded);
+  if (!session.ok()) return state.SkipWithError(std::string(session.status().message()).c_str());
+  const std::vector<int32_t> tokens = some_tokens(state.range(0));
+  if (!session.value()->prefill(tokens, {}, nullptr).ok()) return state.SkipWithError("prefill failed");
+  for (auto _ : state) {
+    if (!session.value()->decode(tokens[0], {}, nullptr).ok()) return state.SkipWithError("decode failed");
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(decode)->Arg(16)->Arg(1024)->Arg(8192)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+}  // namespace dsv41::bench
