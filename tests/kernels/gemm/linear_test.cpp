@@ -92,16 +92,15 @@ struct Fixture {
     return bound;
   }
 
-  std::vector<float> f32() const {
-    std::vector<float> out(y.size());
-    std::memcpy(out.data(), y.data(), y.size() * sizeof(float));
+  // What the fp32 or BF16 output holds, padding included.
+  template <class T>
+  std::vector<T> output() const {
+    std::vector<T> out(y.size());
+    if (!out.empty()) std::memcpy(out.data(), y.data(), out.size() * sizeof(T));
     return out;
   }
-  std::vector<uint16_t> bf16() const {
-    std::vector<uint16_t> out(y.size());
-    std::memcpy(out.data(), y.data(), out.size() * sizeof(uint16_t));
-    return out;
-  }
+  std::vector<float> f32() const { return output<float>(); }
+  std::vector<uint16_t> bf16() const { return output<uint16_t>(); }
 
   LinearCase spec;
   int64_t y_stride;
