@@ -162,13 +162,13 @@ TEST_SUITE("api/lifecycle") {
     const int free_fd = dup(0);
     close(free_fd);
     CHECK(free_fd == first_free_fd);
-    CHECK(static_cast<int64_t>(resident_bytes()) - static_cast<int64_t>(before) < (8 << 20));
+    if (!kSanitized) CHECK(static_cast<int64_t>(resident_bytes()) - static_cast<int64_t>(before) < (8 << 20));
   }
 
   TEST_CASE("sessions come and go without growing the pool") {
     Pool pool(nano_model());
     const dsv41_pool_stats before = pool.stats();
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 60; ++i) {
       Session session(pool);
       session.prefill({5, 6, 7});
     }
@@ -244,9 +244,9 @@ TEST_SUITE("api/lifecycle") {
     Model model(runtime, kNanoFolder);
     Pool pool(model);
     Session session(pool);
-    const Tokens tokens = filler_tokens(model, 300);
+    const Tokens tokens = filler_tokens(model, 135);
     auto options = make<dsv41_run_options>();
-    options.chunk_tokens = 100;
+    options.chunk_tokens = 100;  // two chunks, decoder on the tail
     auto input = make<dsv41_input>();
     input.tokens = tokens.data();
     input.n_tokens = tokens.size();

@@ -8,6 +8,13 @@
 
 namespace dsv41::test {
 
+// Sanitizers slow every call down; the address sanitizer also keeps freed memory for a while.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 inline const std::string kNanoFolder = DSV41_SOURCE_DIR "/samples/nano";
 
 // Made at the first call; kept for the life of the process.
