@@ -15,6 +15,7 @@
 #include "model/shard_writer.h"
 #include "model/tensor_inventory.h"
 #include "support/golden_file.h"
+#include "support/linked_folder.h"
 #include "support/temp_folder.h"
 
 namespace dsv41::test {
@@ -27,23 +28,12 @@ using model::StoredTensor;
 std::string nano_folder() { return std::string(DSV41_SOURCE_DIR) + "/samples/nano"; }
 std::string pico_folder() { return golden_path("pico/checkpoint"); }
 
-// A folder of links to the files of a checkpoint, of which a test replaces some.
-struct LinkedFolder {
-  explicit LinkedFolder(const std::string& source) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
-      fs::create_symlink(entry.path(), folder.file(entry.path().filename().string()));
-    }
-  }
-  std::string read(const std::string& name) const { return read_file(folder.file(name), 100 << 20).value(); }
-  void replace(const std::string& name, std::string_view content) const {
-    fs::remove(folder.file(name));
-    folder.write(name, content);
-  }
+struct CheckpointFolder : LinkedFolder {
+  using LinkedFolder::LinkedFolder;
   void edit(const std::string& name, std::string_view from, std::string_view to) const {
     replace(name, with(read(name), from, to));
   }
   Status status() const { return Checkpoint::open(folder.path()).status(); }
-  TempFolder folder;
 };
 
 constexpr char kConfig[] = "config.json";
@@ -122,14 +112,14 @@ TEST_SUITE("model/checkpoint") {
     CHECK(mentions(Checkpoint::open(empty.path()).status(), empty.path() + "/config.json"));
     CHECK(Checkpoint::open(nano_folder() + "/config.json").status().code() == Code::kINVALID_ARG);
 
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     fs::remove(linked.folder.file(kIndex));
     CHECK(linked.status().code() == Code::kNOT_FOUND);
     CHECK(mentions(linked.status(), kIndex));
   }
 
   TEST_CASE("absent and truncated shards are reported together by name") {
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     fs::remove(linked.folder.file("model-00003-of-00019.safetensors"));
     fs::remove(linked.folder.file("model-00007-of-00019.safetensors"));
     const std::string shard = linked.read(kLayer0Shard);
@@ -163,19 +153,19 @@ TEST_SUITE("model/checkpoint") {
     };
     for (const Row& row : rows) {
       CAPTURE(row.to);
-      LinkedFolder linked(pico_folder());
+      CheckpointFolder linked(pico_folder());
       linked.edit(kIndex, row.from, row.to);
       CHECK(linked.status().code() == Code::kCHECKPOINT);
       CHECK(mentions(linked.status(), row.named));
     }
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     linked.replace(kIndex, "{\"weight_map\": {}}");
     CHECK(linked.status().code() == Code::kCHECKPOINT);
     CHECK(mentions(linked.status(), "tensor embed.weight is missing (BF16 [512, 128])"));
   }
 
   TEST_CASE("a name in two shards is refused") {
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     linked.replace("extra.safetensors", shard_bytes({{"embed.weight", "U8", {1}, "x"}, {"more", "U8", {1}, "x"}}));
     linked.edit(kIndex, "\"weight_map\": {", "\"weight_map\": {\"more\": \"extra.safetensors\",");
     CHECK(linked.status().code() == Code::kCHECKPOINT);
@@ -202,7 +192,7 @@ TEST_SUITE("model/checkpoint") {
     };
     for (const Row& row : table) {
       CAPTURE(row.named);
-      LinkedFolder linked(pico_folder());
+      CheckpointFolder linked(pico_folder());
       linked.replace(kEmbedShard, shard_bytes(row.shard));
       std::string entries;
       for (const TensorToWrite& tensor : row.shard) {
@@ -215,7 +205,7 @@ TEST_SUITE("model/checkpoint") {
   }
 
   TEST_CASE("a config of another size is answered with a bounded list and a count") {
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     linked.edit(kConfig, "\"n_routed_experts\": 8,\n    \"n_shared", "\"n_routed_experts\": 4096,\n    \"n_shared");
     const Status status = linked.status();
     CHECK(status.code() == Code::kCHECKPOINT);
@@ -228,16 +218,16 @@ TEST_SUITE("model/checkpoint") {
   }
 
   TEST_CASE("Engram rows that the primes contradict are refused") {
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     linked.edit(kConfig, "\"engram_vocab_size\": 128", "\"engram_vocab_size\": 129");
-    LinkedFolder other(pico_folder());
+    CheckpointFolder other(pico_folder());
     other.edit(kConfig, "\"engram_vocab_size\": 128", "\"engram_vocab_size\": 140");
     CHECK(mentions(other.status(), "engram_num_embeddings[0]"));
     CHECK(linked.status().ok());  // the first prime is 131 either way
   }
 
   TEST_CASE("config failures name the file and keep their code") {
-    LinkedFolder linked(pico_folder());
+    CheckpointFolder linked(pico_folder());
     linked.edit(kConfig, "\"silu\"", "\"gelu\"");
     CHECK(linked.status().code() == Code::kCHECKPOINT_UNSUPPORTED);
     CHECK(mentions(linked.status(), "/config.json: text_config.hidden_act is \"gelu\""));
@@ -254,7 +244,7 @@ TEST_SUITE("model/checkpoint") {
     REQUIRE(pico.size() == 512);
     for (int32_t i = 0; i < 512; ++i) CHECK(pico[static_cast<size_t>(i)] == i);
 
-    LinkedFolder linked(nano_folder());
+    CheckpointFolder linked(nano_folder());
     const std::string map = linked.read("engram_vocab_map.i32");
     std::string outside = map;
     outside[3] = 0x7f;
