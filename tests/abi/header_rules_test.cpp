@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <regex>
 #include <set>
 #include <string>
@@ -134,7 +135,8 @@ TEST_SUITE("abi/header_rules") {
     CHECK(std::string(api->version_string()) == dsv41_version_string());
     const bool same = api->generate == dsv41_generate && api->metric_value == dsv41_metric_value;
     CHECK(same);
-    const auto* slots = reinterpret_cast<void* const*>(&api->abi_version);
+    const auto* slots = reinterpret_cast<void* const*>(&api->error_init);  // the first function
+    REQUIRE(offsetof(dsv41_api, error_init) + got.size() * sizeof(void*) == sizeof(dsv41_api));
     for (size_t i = 0; i < got.size(); ++i) {
       CAPTURE(got[i]);
       CHECK(slots[i] != nullptr);

@@ -2,10 +2,10 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <sstream>
 
 namespace dsv41::test {
@@ -42,20 +42,28 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 }  // namespace
 
+// Found by hand: std::regex recurses once per character, too deep for a struct of a hundred lines under a sanitizer.
 PublicHeader PublicHeader::read_file() {
   PublicHeader header;
   std::ifstream file(DSV41_SOURCE_DIR "/include/dsv41/dsv41.h", std::ios::binary);
   header.text_.assign(std::istreambuf_iterator<char>(file), {});
-  header.code_ = without_comments(header.text_);
-  const std::regex function("\\nDSV41_API ([^;(]*?)(dsv41_\\w+)\\(([^;]*)\\);");
-  for (std::sregex_iterator it(header.code_.begin(), header.code_.end(), function), end; it != end; ++it) {
-    std::vector<std::string> parameters = split((*it)[3], ',');
+  const std::string& code = header.code_ = without_comments(header.text_);
+
+  const std::string function = "\nDSV41_API ", record = "\ntypedef struct ";
+  for (size_t at = 0; (at = code.find(function, at)) != code.npos; ++at) {
+    const size_t begin = at + function.size(), open = code.find('(', begin), close = code.find(");", open);
+    const size_t name = code.find_last_of(" *", open) + 1;
+    std::vector<std::string> parameters = split(code.substr(open + 1, close - open - 1), ',');
     if (parameters == std::vector<std::string>{"void"}) parameters.clear();
-    header.functions_.push_back({squeeze((*it)[1]), (*it)[2], parameters});
+    header.functions_.push_back(
+        {squeeze(code.substr(begin, name - begin)), code.substr(name, open - name), parameters});
   }
-  const std::regex record("typedef struct (dsv41_\\w+) \\{([^}]*)\\}");
-  for (std::sregex_iterator it(header.code_.begin(), header.code_.end(), record), end; it != end; ++it) {
-    header.structs_.push_back({(*it)[1], split((*it)[2], ';')});
+  for (size_t at = 0; (at = code.find(record, at)) != code.npos; ++at) {
+    const size_t begin = at + record.size(), open = code.find_first_of("{;", begin);
+    if (code[open] != '{') continue;  // an opaque handle
+    const size_t close = code.find('}', open);
+    header.structs_.push_back(
+        {squeeze(code.substr(begin, open - begin)), split(code.substr(open + 1, close - open - 1), ';')});
   }
   return header;
 }
@@ -80,10 +88,11 @@ std::string PublicHeader::example() const {
 }
 
 std::string declared_name(const std::string& declaration) {
-  std::smatch match;
-  if (std::regex_search(declaration, match, std::regex("\\(\\*(\\w+)\\)\\("))) return match[1];
-  if (std::regex_search(declaration, match, std::regex("(\\w+)(\\[\\d+\\])?$"))) return match[1];
-  return "";
+  const size_t pointer = declaration.find("(*");
+  if (pointer != declaration.npos) return declaration.substr(pointer + 2, declaration.find(')', pointer) - pointer - 2);
+  const size_t end = std::min(declaration.find('['), declaration.size());
+  const size_t begin = declaration.find_last_of(" *", end) + 1;
+  return declaration.substr(begin, end - begin);
 }
 
 CommandResult run_command(const std::string& command) {
