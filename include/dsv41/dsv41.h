@@ -4,6 +4,7 @@
  * A runtime holds what the host lends (memory, log, clock, threads). A model is a checkpoint folder opened on a
  * backend. A pool is KV memory of one model. A session is one conversation: a list of tokens and its KV state in a
  * pool. A sampler turns logits into tokens. Text functions turn messages into tokens and tokens into text.
+ *
  * A complete program (prints the model's answer; argument: the checkpoint folder):
  *
  *     #include <dsv41/dsv41.h>
@@ -67,7 +68,7 @@
  *  7. Callbacks run on the calling thread (alloc, free and log also on worker threads of the library). No lock is
  *     held meanwhile. Inside a callback only functions marked "callback-safe" may be called; others answer
  *     DSV41_BUSY. Every release function is callback-safe. Inside alloc, free, clock and log callbacks only
- *     functions that take no handle and the cancel functions may be called. Callbacks must return normally: no
+ *     those of them that take no handle, and the cancel functions, may be called. Callbacks must return normally: no
  *     longjmp, no C++ exception.
  *  8. Units are in the names: _tokens, _bytes, _ns (nanoseconds). Positions and counts of tokens are uint64_t, token
  *     ids int32_t.
