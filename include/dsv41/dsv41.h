@@ -300,6 +300,18 @@ typedef struct dsv41_model_info {
                              classes are bit-identical */
 } dsv41_model_info;
 
+/* Which model a checkpoint is: SHA-256 digests. Equal `model` and numeric_class: the same results, bit for bit. */
+typedef struct dsv41_fingerprint {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint8_t model[32];     /* over the four below: the identity */
+  uint8_t config[32];    /* config.json */
+  uint8_t tensors[32];   /* names, types, shapes; contents of tensors up to 1 MiB, 64 samples of 4 KiB of larger ones */
+  uint8_t tokenizer[32]; /* tokenizer.json; zeros when there is none */
+  uint8_t engram[32];    /* map from token ids to Engram ids; zeros without Engram layers */
+  char numeric_class[32]; /* NUL-terminated, as in dsv41_model_info; not part of the digests */
+} dsv41_fingerprint;
+
 typedef struct dsv41_pool_options {
   uint32_t struct_size;
   uint32_t max_sessions; /* sessions that may live at once; 0: 16 */
@@ -523,6 +535,7 @@ DSV41_API void dsv41_build_info_init(dsv41_build_info* info, size_t size);
 DSV41_API void dsv41_runtime_options_init(dsv41_runtime_options* options, size_t size);
 DSV41_API void dsv41_model_options_init(dsv41_model_options* options, size_t size);
 DSV41_API void dsv41_model_info_init(dsv41_model_info* info, size_t size);
+DSV41_API void dsv41_fingerprint_init(dsv41_fingerprint* fingerprint, size_t size);
 DSV41_API void dsv41_pool_options_init(dsv41_pool_options* options, size_t size);
 DSV41_API void dsv41_pool_stats_init(dsv41_pool_stats* stats, size_t size);
 DSV41_API void dsv41_session_options_init(dsv41_session_options* options, size_t size);
@@ -603,6 +616,12 @@ DSV41_API dsv41_status dsv41_model_open(dsv41_runtime* runtime, const dsv41_mode
 
 /* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
 DSV41_API dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info* out, dsv41_error* error);
+
+/* Computes the fingerprint into *out (not NULL). Folder, file names and sharding do not count. A change inside a tensor
+ * of more than 1 MiB and outside its samples is not seen. Reads all small tensors: of nano 24 MB, of the released
+ * checkpoint about 29 GB, so keep the result. Codes: NOT_FOUND, IO (a file has vanished), TOKENIZER. Any thread. Since
+ * 0.1. */
+DSV41_API dsv41_status dsv41_model_fingerprint(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error);
 DSV41_API void dsv41_model_release(dsv41_model* model);
 
 /* ---------------------------------------------------------------------------------------------------------- pool */
@@ -834,6 +853,7 @@ typedef struct dsv41_api {
   void (*runtime_options_init)(dsv41_runtime_options* options, size_t size);
   void (*model_options_init)(dsv41_model_options* options, size_t size);
   void (*model_info_init)(dsv41_model_info* info, size_t size);
+  void (*fingerprint_init)(dsv41_fingerprint* fingerprint, size_t size);
   void (*pool_options_init)(dsv41_pool_options* options, size_t size);
   void (*pool_stats_init)(dsv41_pool_stats* stats, size_t size);
   void (*session_options_init)(dsv41_session_options* options, size_t size);
@@ -865,6 +885,7 @@ typedef struct dsv41_api {
   dsv41_status (*model_open)(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
                              dsv41_error* error);
   dsv41_status (*model_info_get)(dsv41_model* model, dsv41_model_info* out, dsv41_error* error);
+  dsv41_status (*model_fingerprint)(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error);
   void (*model_release)(dsv41_model* model);
   dsv41_status (*pool_create)(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
                               dsv41_error* error);

@@ -65,6 +65,7 @@ inline void init(dsv41_build_info* value, size_t size) { dsv41_build_info_init(v
 inline void init(dsv41_runtime_options* value, size_t size) { dsv41_runtime_options_init(value, size); }
 inline void init(dsv41_model_options* value, size_t size) { dsv41_model_options_init(value, size); }
 inline void init(dsv41_model_info* value, size_t size) { dsv41_model_info_init(value, size); }
+inline void init(dsv41_fingerprint* value, size_t size) { dsv41_fingerprint_init(value, size); }
 inline void init(dsv41_pool_options* value, size_t size) { dsv41_pool_options_init(value, size); }
 inline void init(dsv41_pool_stats* value, size_t size) { dsv41_pool_stats_init(value, size); }
 inline void init(dsv41_session_options* value, size_t size) { dsv41_session_options_init(value, size); }
@@ -218,6 +219,12 @@ class Model {
   dsv41_model_info info() const {
     auto out = make<dsv41_model_info>();
     detail::check([&](dsv41_error* error) { return dsv41_model_info_get(get(), &out, error); });
+    return out;
+  }
+
+  dsv41_fingerprint fingerprint() const {
+    auto out = make<dsv41_fingerprint>();
+    detail::check([&](dsv41_error* error) { return dsv41_model_fingerprint(get(), &out, error); });
     return out;
   }
 

@@ -33,7 +33,8 @@ inline constexpr uint64_t kFingerprintSampleBytes = 4096;
 // What `tensors` takes of one tensor, hashed alone; for tests and tools.
 Sha256Digest tensor_content_digest(const StoredTensor& tensor);
 
-// Reads the tokenizer file and at most kFingerprintWholeBytes of each tensor.
+// Reads the tokenizer file and what it hashes: 24 MB of nano, about 29 GB of the released checkpoint (its 92,160 expert
+// tensors).
 Result<Fingerprint> compute_fingerprint(const Checkpoint& checkpoint);
 
 }  // namespace dsv41::model

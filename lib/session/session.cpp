@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/exact_math.h"
 #include "base/float_state.h"
@@ -92,10 +93,7 @@ Status Session::run(std::span<const int32_t> new_tokens, const RunOptions& optio
     *result = RunResult{};
     result->position = position();
   }
-  DSV41_TRY(plan(new_tokens, options, &call));
-  Status status = prepare(call);
-  if (status.ok()) status = run_chunks(call);
-  if (status.ok() && !call.full) status = run_bounded_decoder(call);
+  const Status status = run_steps(new_tokens, &call);
   if (status.ok()) {
     finish(call, result);
   } else {
@@ -120,7 +118,20 @@ Status Session::run(std::span<const int32_t> new_tokens, const RunOptions& optio
   return status;
 }
 
-Status Session::plan(std::span<const int32_t> new_tokens, const RunOptions& options, Call* call) const {
+// The steps before anything becomes the session's. Small lists may run out of memory anywhere in them.
+Status Session::run_steps(std::span<const int32_t> new_tokens, Call* call) {
+  try {
+    DSV41_TRY(plan(new_tokens, call));
+    DSV41_TRY(prepare(*call));
+    DSV41_TRY(run_chunks(*call));
+    return call->full ? Status() : run_bounded_decoder(*call);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kNO_MEMORY, "out of memory");
+  }
+}
+
+Status Session::plan(std::span<const int32_t> new_tokens, Call* call) const {
+  const RunOptions& options = call->options;
   const int64_t vocab = config().vocab_size, window = config().sliding_window;
   for (size_t i = 0; i < new_tokens.size(); ++i) {
     if (new_tokens[i] < 0 || new_tokens[i] >= vocab) {
@@ -159,6 +170,9 @@ Status Session::prepare(Call& call) {
   const int64_t rows = call.full ? call.chunk : std::max(call.chunk, call.n_decoder_rows());
   DSV41_TRY_ASSIGN(call.forward, pool_->forwards().take(rows, options_.max_tokens));
   call.logits.resize(static_cast<size_t>(config().vocab_size));
+  if (tokens_.capacity() < static_cast<size_t>(call.end)) {  // so that finish() cannot fail
+    tokens_.reserve(std::max(static_cast<size_t>(call.end), 2 * tokens_.capacity()));
+  }
   backend::Backend& backend = pool_->pages().backend();
   if (!call.full && !(call.in_one_chunk() && call.decoder_start == call.start)) {
     const uint64_t rows_kept = static_cast<uint64_t>(call.n_decoder_rows());

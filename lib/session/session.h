@@ -120,7 +120,8 @@ class Session {
 
   Session() = default;
   Status run(std::span<const int32_t> new_tokens, const RunOptions& options, RunResult* result);
-  Status plan(std::span<const int32_t> new_tokens, const RunOptions& options, Call* call) const;
+  Status plan(std::span<const int32_t> new_tokens, Call* call) const;
+  Status run_steps(std::span<const int32_t> new_tokens, Call* call);
   Status prepare(Call& call);
   Status run_chunks(Call& call);
   Status run_bounded_decoder(Call& call);

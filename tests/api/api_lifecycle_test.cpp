@@ -146,6 +146,18 @@ TEST_SUITE("api/lifecycle") {
     dsv41_model_release(model);
   }
 
+  TEST_CASE("a model tells its fingerprint, whichever backend holds it") {
+    Runtime runtime;
+    const dsv41_fingerprint cpu = Model(runtime, kNanoFolder).fingerprint();
+    const dsv41_fingerprint ref = Model(runtime, kNanoFolder, "ref").fingerprint();
+    // The digest that tests/model/fingerprint_test.cpp pins for samples/nano begins and ends with these bytes.
+    CHECK(cpu.model[0] == 0x45);
+    CHECK(cpu.model[31] == 0x91);
+    CHECK(std::equal(std::begin(cpu.model), std::end(cpu.model), std::begin(ref.model)));
+    CHECK(std::string(cpu.numeric_class).substr(0, 4) == "cpu/");
+    CHECK(std::string(ref.numeric_class).substr(0, 4) == "ref/");
+  }
+
   TEST_CASE("opening and closing twenty times keeps memory and descriptors flat") {
     const auto cycle = [] {
       Runtime runtime;

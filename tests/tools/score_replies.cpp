@@ -88,11 +88,13 @@ Scores score_replies(std::istream& items, std::istream& replies, bool partial) {
   }
   std::map<std::string, ScoreRow> kinds;
   std::map<int, ScoreRow> distances;
+  size_t n_missing = 0;
+  std::string first_missing;
   for (const json& item : read_lines(items, "item", &scores.faults)) {
     const std::string id = item["id"].dump();
     const auto found = reply_of.find(id);
     if (found == reply_of.end()) {
-      if (!partial) scores.faults.push_back("no reply has the id " + id);
+      if (n_missing++ == 0) first_missing = id;
       continue;
     }
     const std::string reply = found->second.value("answer", "");
@@ -110,6 +112,9 @@ Scores score_replies(std::istream& items, std::istream& replies, bool partial) {
       row.name = reach_of(distance);
       add(&row, right, exact);
     }
+  }
+  if (n_missing && !partial) {
+    scores.faults.push_back(std::to_string(n_missing) + " items have no reply, the first has the id " + first_missing);
   }
   for (const auto& [id, reply] : reply_of) scores.faults.push_back("no item has the id " + id);
   scores.kinds = values_of(kinds);
