@@ -1,13 +1,15 @@
 # Verbs only; CMake owns the build. Try `make help`.
 #
 # Each verb installs what it needs first, if dpkg-query says that it is missing. Variables: JOBS (compile jobs), TEST_JOBS (test
-# programs at once), CMAKE_ARGS (added to each configure), PREFIX (make install), MODEL and ARGS (make chat).
+# programs at once), CMAKE_ARGS (added to each configure), PREFIX (make install), MODEL and ARGS (make chat), BENCH_ARGS
+# (make bench: options of the programs).
 JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS  ?= 2
 CMAKE_ARGS ?=
 PREFIX     ?= /usr/local
 MODEL      ?= samples/nano
 ARGS       ?=
+BENCH_ARGS ?= --benchmark_min_time=0.05
 
 # The thread sanitizer of gcc 12 cannot place its shadow memory where the kernel randomises mmap by more than 28 bits.
 TSAN_RUN   := $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
@@ -45,7 +47,7 @@ nightly: deps all
 	@$(CTEST) nightly
 
 bench: all
-	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program; done
+	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program $(BENCH_ARGS); done
 
 asan ubsan: deps
 	@$(CONFIGURE) $@ >/dev/null
@@ -84,7 +86,7 @@ help:
 	@echo "make test     build, then run the tests"
 	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
 	@echo "make nightly  the slow tests"
-	@echo "make bench    all benchmarks"
+	@echo "make bench    all benchmarks, about two minutes (BENCH_ARGS=options of Google Benchmark)"
 	@echo "make asan     tests under the address sanitizer; ubsan: undefined behaviour; tsan: threads"
 	@echo "make format   clang-format all sources in place"
 	@echo "make install  install into PREFIX (default /usr/local)"

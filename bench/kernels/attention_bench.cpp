@@ -1,17 +1,19 @@
 // index_scores, select_top_k and sparse_attention for one token at the dimensions of the released model (model.md 1.1),
-// at two positions. The indexer reads every entry up to the position; attention reads 128 window rows and at most 512
-// entries.
+// at two positions, and select_candidates for one token and for a chunk. The indexer reads every entry up to the
+// position; attention reads 128 window rows and at most 512 entries. Bytes are those of records and scores.
 #include "kernels/attention/index_scores.h"
 #include "kernels/attention/kv_memory.h"
 #include "kernels/attention/select_entries.h"
 #include "kernels/attention/sparse_attention.h"
 #include "kernels/bench_targets.h"
+#include "kernels/cold_values.h"
 #include "support/kernel_runs.h"
 
 namespace dsv41::bench {
 namespace {
 
 constexpr int64_t kHeads = 64, kHeadDim = 512, kIndexHeads = 32, kIndexDim = 128, kTopK = 512, kWindow = 128;
+constexpr int64_t kTopBlocks = 2048, kEntriesPerBlock = 8;
 constexpr uint32_t kEntriesPerPage = 128;
 
 void run_index_scores(benchmark::State& state, const kernels::CpuContext& context, int32_t position) {
@@ -42,7 +44,7 @@ void run_index_scores(benchmark::State& state, const kernels::CpuContext& contex
     kernels::index_scores_cpu(args, context);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(records.size()));
+  report_work(state, static_cast<int64_t>(records.size()), 2 * n * kIndexHeads * kIndexDim);
 }
 
 void run_select_top_k(benchmark::State& state, const kernels::CpuContext& context, int32_t position) {
@@ -62,7 +64,30 @@ void run_select_top_k(benchmark::State& state, const kernels::CpuContext& contex
     kernels::select_top_k_cpu(args, context);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * (int64_t{position} + 1) * 4);
+  report_work(state, (int64_t{position} + 1) * 4);
+}
+
+// Rows are consecutive tokens up to `position`.
+void run_select_candidates(benchmark::State& state, const kernels::CpuContext& context, int32_t position,
+                           int64_t n_rows) {
+  const int64_t stride = position + 1;
+  const std::vector<float> scores =
+      repeated(test::random_f32(static_cast<size_t>(stride), 1), static_cast<size_t>(n_rows * stride));
+  std::vector<int32_t> positions, blocks(static_cast<size_t>(n_rows * kTopBlocks)), n(static_cast<size_t>(n_rows));
+  for (int64_t t = 0; t < n_rows; ++t) positions.push_back(static_cast<int32_t>(position - n_rows + 1 + t));
+  kernels::SelectCandidatesArgs args;
+  args.scores = scores.data();
+  args.score_stride = stride;
+  args.row_position = positions.data();
+  args.candidates = {blocks.data(), n.data(), kTopBlocks, kEntriesPerBlock};
+  args.n_rows = n_rows;
+  args.top_blocks = kTopBlocks;
+  if (!kernels::check_select_candidates(args).ok()) return state.SkipWithError("refused");
+  for (auto _ : state) {
+    kernels::select_candidates_cpu(args, context);
+    benchmark::ClobberMemory();
+  }
+  report_work(state, n_rows * stride * 4);
 }
 
 void run_sparse_attention(benchmark::State& state, const kernels::CpuContext& context, int32_t position) {
@@ -104,7 +129,8 @@ void run_sparse_attention(benchmark::State& state, const kernels::CpuContext& co
     kernels::sparse_attention_cpu(args, context);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * (kWindow * kWindowBytes + n_selected * kMainBytes));
+  report_work(state, kWindow * kWindowBytes + n_selected * kMainBytes,
+              2 * 2 * kHeads * kHeadDim * (kWindow + n_selected));
 }
 
 const bool kRegistered = [] {
@@ -119,6 +145,13 @@ const bool kRegistered = [] {
                         op(state, context, position);
                       });
     }
+  }
+  // Below 2,048 blocks, position 16,384, all are taken and no score is read.
+  for (const int32_t position : {32000, 256000}) {
+    for_each_row_count("select_candidates/position " + std::to_string(position),
+                       [position](benchmark::State& state, const kernels::CpuContext& context, int64_t n_rows) {
+                         run_select_candidates(state, context, position, n_rows);
+                       });
   }
   return true;
 }();

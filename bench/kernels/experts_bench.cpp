@@ -71,15 +71,11 @@ void run(benchmark::State& state, const kernels::CpuContext& context, int64_t n_
     benchmark::ClobberMemory();
   }
   const int64_t touched = static_cast<int64_t>(std::set<int32_t>(ids.begin(), ids.end()).size());
-  state.SetBytesProcessed(state.iterations() * touched * 3 * kMatrixBytes);
+  report_work(state, touched * 3 * kMatrixBytes, 2 * n_rows * kPerToken * 3 * kDim * kInter);
 }
 
 const bool kRegistered = [] {
-  for (const int64_t n_rows : {1, 64}) {
-    for_each_target(
-        "experts/" + std::to_string(n_rows) + " rows",
-        [n_rows](benchmark::State& state, const kernels::CpuContext& context) { run(state, context, n_rows); });
-  }
+  for_each_row_count("experts", run, kernels::CpuTarget::kAvx2);
   return true;
 }();
 

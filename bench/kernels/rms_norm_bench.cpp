@@ -17,7 +17,7 @@ void run(benchmark::State& state, const kernels::CpuContext& context, const test
     kernels::rms_norm_cpu(args, context);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * row.n_rows * row.dim * 4);
+  report_work(state, row.n_rows * row.dim * 4);
 }
 
 const bool kRegistered = [] {
