@@ -84,6 +84,21 @@ TEST_SUITE("session/bits") {
     }
   }
 
+  TEST_CASE("steps of 1 to 64 rows give the same bits") {
+    for (kernels::CpuTarget target : kernels::supported_cpu_targets()) {
+      CAPTURE(kernels::cpu_target_name(target));
+      auto pool = cpu_pool(target);
+      const std::vector<int32_t> ids = prompt(std::min(66, longest(target)));
+      const int n = static_cast<int>(ids.size());
+      const std::string want = digest_of_prefill(pool, DecoderPolicy::kFull, ids, n);
+      for (int rows = 1; rows <= std::min(64, n); ++rows) {
+        if (target == kernels::CpuTarget::kScalar && (rows & (rows - 1)) != 0) continue;
+        CAPTURE(rows);
+        CHECK(digest_of_prefill(pool, DecoderPolicy::kFull, ids, rows) == want);
+      }
+    }
+  }
+
   TEST_CASE("chunk sizes never show on ref either") {
     auto pool = make_pool(open_model("pico", make_backend("ref")));
     const std::vector<int32_t> ids =
