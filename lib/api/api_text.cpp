@@ -149,10 +149,11 @@ dsv41_status dsv41_chat_render(dsv41_model* model, const char* request, size_t s
     DSV41_TRY(check_span(request, size, "request"));
     DSV41_TRY(check_buffer(buffer, capacity, n));
     DSV41_TRY_ASSIGN(const text::ChatRequest chat, text::parse_chat_request(std::string_view(request, size)));
+    DSV41_TRY(text::refuse_images(chat));
     DSV41_TRY_ASSIGN(const text::Tokenizer* tokenizer, owner.tokenizer());
     DSV41_TRY_ASSIGN(const text::ChatTokens specials, text::ChatTokens::find(*tokenizer));
-    DSV41_TRY_ASSIGN(const std::vector<int32_t> tokens, text::render_chat(*tokenizer, specials, chat));
-    return write_buffer<int32_t>(tokens, buffer, capacity, n);
+    DSV41_TRY_ASSIGN(const text::ChatPrompt prompt, text::render_chat(*tokenizer, specials, chat));
+    return write_buffer<int32_t>(prompt.tokens, buffer, capacity, n);
   });
 }
 

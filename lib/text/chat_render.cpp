@@ -31,6 +31,17 @@ class PromptWriter {
 
   void text(std::string_view text) { text_ += text; }
 
+  // Put in by id in kIdsSpecialsInText too: the literal in text is refused there.
+  void image(int32_t id, const Json& part) {
+    if (form_ == Form::kText) {
+      special(id);
+      return;
+    }
+    encode_text();
+    ids_.push_back(id);
+    images_.push_back(part);
+  }
+
   // A sentence of the format: literals in it are specials.
   void format_text(std::string_view text) {
     static constexpr std::string_view kLiterals[] = {kThinkLiteral, kEndThinkLiteral, kDsmlLiteral};
@@ -63,7 +74,7 @@ class PromptWriter {
     if (form_ != Form::kText) encode_text();
     return std::move(status_);
   }
-  std::vector<int32_t> take_ids() { return std::move(ids_); }
+  ChatPrompt take_prompt() { return {std::move(ids_), std::move(images_)}; }
   std::string take_text() { return std::move(text_); }
 
  private:
@@ -82,6 +93,7 @@ class PromptWriter {
   Form form_;
   std::string text_;  // not encoded yet
   std::vector<int32_t> ids_;
+  std::vector<Json> images_;
   Status status_;
 };
 
@@ -162,6 +174,7 @@ class Renderer {
     if (!is_assistant && message.content.find(kImageLiteral) != std::string::npos) {
       return Status(Code::kTEMPLATE, "the text holds the literal of the image token");
     }
+    DSV41_TRY(check_images(message));
     for (const ChatToolCall& call : message.tool_calls) {
       if (!call.arguments.is_object()) return Status(Code::kTEMPLATE, "the arguments of a tool call are no object");
     }
@@ -173,6 +186,21 @@ class Renderer {
       if (id == chat_tokens_.eos && i + 1 < message.tokens.size()) {
         return Status(Code::kTEMPLATE, "tokens go on after the end of the turn");
       }
+      if (id == chat_tokens_.image) return Status(Code::kTEMPLATE, "tokens hold the image token");
+    }
+    return Status();
+  }
+
+  Status check_images(const ChatMessage& message) const {
+    if (!message.images.empty() && chat_tokens_.image < 0) {
+      return Status(Code::kTOKENIZER, "the vocabulary has no token " + std::string(kImageLiteral));
+    }
+    uint64_t least = 0;
+    for (const ChatImage& image : message.images) {
+      if (image.offset < least || image.offset > message.content.size()) {
+        return Status(Code::kTEMPLATE, "the offsets of the images are not ascending or lie outside of the content");
+      }
+      least = image.offset;
     }
     return Status();
   }
@@ -253,11 +281,22 @@ class Renderer {
         break;
       case ChatRole::kLatestReminder:
         out_.special(chat_tokens_.latest_reminder);
-        out_.text(turn.message->content);
+        write_content(*turn.message);
         break;
       case ChatRole::kAssistant: write_assistant(idx); break;
       default: write_user(turn); break;
     }
+  }
+
+  void write_content(const ChatMessage& message) {
+    const std::string_view content = message.content;
+    uint64_t begin = 0;
+    for (const ChatImage& image : message.images) {
+      out_.text(content.substr(begin, image.offset - begin));
+      out_.image(chat_tokens_.image, image.part);
+      begin = image.offset;
+    }
+    out_.text(content.substr(begin));
   }
 
   void write_user(const Turn& turn) {
@@ -266,13 +305,13 @@ class Renderer {
       const bool is_result = turn.parts[i]->role == ChatRole::kTool;
       if (i > 0) out_.text(kPartSeparator);
       if (is_result) out_.text("<tool_result>");
-      out_.text(turn.parts[i]->content);
+      write_content(*turn.parts[i]);
       if (is_result) out_.text("</tool_result>");
     }
   }
 
   void write_sections(const ChatMessage& message) {
-    out_.text(message.content);
+    write_content(message);
     if (!message.tools.empty()) {
       out_.text(kPartSeparator);
       out_.format_text(kToolsHead);
@@ -301,7 +340,7 @@ class Renderer {
         out_.text(message.reasoning);
         out_.special(chat_tokens_.end_think);
       }
-      out_.text(message.content);
+      write_content(message);
       write_tool_calls(message.tool_calls);
     }
     if (!is_open) out_.special(chat_tokens_.eos);
@@ -375,12 +414,11 @@ class Renderer {
 
 }  // namespace
 
-Result<std::vector<int32_t>> render_chat(const Tokenizer& tokenizer, const ChatTokens& chat_tokens,
-                                         const ChatRequest& request) {
+Result<ChatPrompt> render_chat(const Tokenizer& tokenizer, const ChatTokens& chat_tokens, const ChatRequest& request) {
   using Form = PromptWriter::Form;
   PromptWriter writer(tokenizer, request.specials_in_text ? Form::kIdsSpecialsInText : Form::kIds);
   DSV41_TRY(Renderer(tokenizer, chat_tokens, request, writer).render());
-  return writer.take_ids();
+  return writer.take_prompt();
 }
 
 Result<std::string> render_chat_text(const Tokenizer& tokenizer, const ChatTokens& chat_tokens,

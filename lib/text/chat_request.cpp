@@ -139,30 +139,35 @@ std::string part_type(const Json& part) {
   return is_absent(type) || !type->is_string() ? "" : type->as_string();
 }
 
-// The text of a part that is text, or the note that stands for another kind.
-Status read_part(const Json& part, std::string* out) {
+// Appends a part to the content of *message: text, an image, or the note that stands for another kind.
+Status add_part(const Json& part, ChatMessage* message) {
   const std::string type = part_type(part);
   if (type.empty()) return does_not_fit("a part of content without a type");
-  if (type == "image" || type == "image_url") return Status(Code::kUNSUPPORTED, "images are not supported");
-  if (type == "text") return read_string(part, "text", out);
-  *out = "[Unsupported " + type + "]";
+  if (type == "image" || type == "image_url") {
+    message->images.push_back({message->content.size(), part});
+    return Status();
+  }
+  std::string text = "[Unsupported " + type + "]";
+  if (type == "text") {
+    text.clear();
+    DSV41_TRY(read_string(part, "text", &text));
+  }
+  message->content += text;
   return Status();
 }
 
 // A string, or a list of parts joined by kPartSeparator.
-Status read_content(const Json& owner, std::string* out) {
+Status read_content(const Json& owner, ChatMessage* message) {
   const Json* content = owner.find("content");
   if (is_absent(content)) return Status();
   if (content->is_string()) {
-    *out = content->as_string();
+    message->content = content->as_string();
     return Status();
   }
   if (!content->is_array()) return does_not_fit("content is neither a string nor a list");
   for (size_t i = 0; i < content->items().size(); ++i) {
-    std::string text;
-    DSV41_TRY(read_part(content->items()[i], &text));
-    if (i > 0) *out += kPartSeparator;
-    *out += text;
+    if (i > 0) message->content += kPartSeparator;
+    DSV41_TRY(add_part(content->items()[i], message));
   }
   return Status();
 }
@@ -175,7 +180,7 @@ Status read_tool_result(const Json& part, ChatMessage* message) {
     DSV41_TRY(read_string(part, key, &message->tool_call_id));
     message->has_tool_call_id = true;
   }
-  return read_content(part, &message->content);
+  return read_content(part, message);
 }
 
 // Neighbouring user and tool messages become one turn, so each part of a user message can be a message of its own.
@@ -188,7 +193,7 @@ Status add_user_parts(const std::vector<Json>& parts, const ChatMessage& whole, 
     if (part_type(parts[i]) == "tool_result") {
       DSV41_TRY(read_tool_result(parts[i], &message));
     } else {
-      DSV41_TRY(read_part(parts[i], &message.content));
+      DSV41_TRY(add_part(parts[i], &message));
     }
     out->push_back(std::move(message));
   }
@@ -215,7 +220,7 @@ Status add_message(const Json& json, int32_t number, std::vector<ChatMessage>* o
   if (message.role == ChatRole::kUser && content != nullptr && content->is_array() && !content->items().empty()) {
     return add_user_parts(content->items(), message, out);
   }
-  DSV41_TRY(read_content(json, &message.content));
+  DSV41_TRY(read_content(json, &message));
   out->push_back(std::move(message));
   return Status();
 }
@@ -280,6 +285,16 @@ Result<ChatRequest> parse_chat_request(const Json& json) {
     all.insert(all.end(), tools.begin(), tools.end());
   }
   return request;
+}
+
+Status refuse_images(const ChatRequest& request) {
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    const ChatMessage& message = request.messages[i];
+    if (message.images.empty()) continue;
+    const int64_t number = message.number < 0 ? static_cast<int64_t>(i) : message.number;
+    return Status(Code::kUNSUPPORTED, "message " + std::to_string(number) + ": images are not supported");
+  }
+  return Status();
 }
 
 }  // namespace dsv41::text

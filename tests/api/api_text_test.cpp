@@ -67,9 +67,20 @@ TEST_SUITE("api/text") {
     auto error = make<dsv41_error>();
     CHECK(dsv41_chat_render(nano_model().get(), bad.data(), bad.size(), nullptr, 0, &n, &error) == DSV41_TEMPLATE);
     CHECK(std::string(error.message).find("message 1") != std::string::npos);
-    const std::string image = R"({"messages": [{"role": "user", "content": [{"type": "image", "data": ""}]}]})";
-    CHECK(dsv41_chat_render(nano_model().get(), image.data(), image.size(), nullptr, 0, &n, &error) ==
-          DSV41_UNSUPPORTED);
+  }
+
+  TEST_CASE("a chat request with an image is refused as unsupported, with its message") {
+    size_t n = 0;
+    auto error = make<dsv41_error>();
+    for (const char* part : {R"({"type": "image", "data": ""})", R"({"type": "image_url", "image_url": {"url": "x"}})",
+                             R"({"type": "tool_result", "content": [{"type": "image", "data": ""}]})"}) {
+      CAPTURE(part);
+      const std::string request = R"({"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [)" +
+                                  std::string(part) + "]}]}";
+      CHECK(dsv41_chat_render(nano_model().get(), request.data(), request.size(), nullptr, 0, &n, &error) ==
+            DSV41_UNSUPPORTED);
+      CHECK(std::string(error.message).find("message 1: images are not supported") != std::string::npos);
+    }
   }
 
   TEST_CASE("a reply is parsed into reasoning, content and a tool call, with the tokens of each part") {

@@ -20,11 +20,13 @@ ChatRequest request_of(std::string_view json) {
   return std::move(request).value();
 }
 
-Ids render(const Vocabulary& v, const ChatRequest& request) {
-  Result<Ids> ids = render_chat(*v.tokenizer, v.chat, request);
-  if (!ids.ok()) FAIL(std::string(ids.status().message()));
-  return std::move(ids).value();
+ChatPrompt prompt_of(const Vocabulary& v, const ChatRequest& request) {
+  Result<ChatPrompt> prompt = render_chat(*v.tokenizer, v.chat, request);
+  if (!prompt.ok()) FAIL(std::string(prompt.status().message()));
+  return std::move(prompt).value();
 }
+
+Ids render(const Vocabulary& v, const ChatRequest& request) { return prompt_of(v, request).tokens; }
 
 std::string render_text(const Vocabulary& v, const ChatRequest& request) {
   Result<std::string> text = render_chat_text(*v.tokenizer, v.chat, request);
@@ -33,8 +35,17 @@ std::string render_text(const Vocabulary& v, const ChatRequest& request) {
 }
 
 Status failure(const ChatRequest& request) {
-  Result<Ids> ids = render_chat(*nano().tokenizer, nano().chat, request);
-  return ids.ok() ? Status() : std::move(ids).status();
+  Result<ChatPrompt> prompt = render_chat(*nano().tokenizer, nano().chat, request);
+  return prompt.ok() ? Status() : std::move(prompt).status();
+}
+
+std::string image(const char* url) { return std::string(R"({"type":"image","url":")") + url + "\"}"; }
+
+// The member "url" of each image of the prompt.
+std::string urls(const ChatPrompt& prompt) {
+  std::string out;
+  for (const Json& part : prompt.images) out += part.find("url")->as_string() + " ";
+  return out;
 }
 
 ChatMessage message(ChatRole role, std::string content) {
@@ -90,6 +101,8 @@ TEST_SUITE("text/chat_render") {
          join({head, {1457}, range, {3476, 477, 11502, 16}, hi_thinking})},
         {R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello!"},{"role":"user","content":"Bye"}]})",
          {0, 128803, 23166, 128804, 128822, 19923, 3, 1, 128803, 4546, 71, 128804, 128822}},
+        {R"({"messages":[{"role":"user","content":[{"type":"image","url":"a.png"},{"type":"text","text":"Describe."}]}]})",
+         {0, 128803, 129264, 271, 72188, 16, 128804, 128822}},
     };
     for (const auto& row : rows) {
       CAPTURE(row.json);
@@ -205,6 +218,80 @@ TEST_SUITE("text/chat_render") {
     CHECK(failure(request).code() == Code::kTEMPLATE);
   }
 
+  TEST_CASE("an image becomes the image token in its place, whatever the role, and is handed on as it came") {
+    const std::string part = R"({"type": "image_url", "image_url": {"url": "data:,\u003cx>"}, "detail": [1, 2.50]})";
+    for (const Vocabulary* v : all_vocabularies("an image becomes the image token in its place")) {
+      for (const char* role : {"system", "user", "assistant", "tool", "latest_reminder", "developer"}) {
+        CAPTURE(role);
+        const std::string json = std::string(R"({"messages":[{"role":")") + role +
+                                 R"(","content":[{"type":"text","text":"See "},)" + part +
+                                 R"(,{"type":"text","text":" here."}]},{"role":"user","content":"Hi"}]})";
+        const ChatRequest request = request_of(json);
+        const ChatPrompt prompt = prompt_of(*v, request);
+        const std::string text = render_text(*v, request);
+        CHECK(text.find("See \n\n<｜deepseek_image｜>\n\n here.") != std::string::npos);
+        CHECK(prompt.tokens == encode(*v, text, Literals::kSpecial));
+        CHECK(std::count(prompt.tokens.begin(), prompt.tokens.end(), v->chat.image) == 1);
+        REQUIRE(prompt.images.size() == 1);
+        CHECK(prompt.images[0].dump() == Json::parse(part).value().dump());
+      }
+    }
+  }
+
+  TEST_CASE("images come in the order of the prompt, those of tool results in the order of their calls") {
+    const std::string content = "[" + image("2") + R"(,{"type":"text","text":"B"},)" + image("3") + "]";
+    const ChatRequest request =
+        request_of(R"({"messages":[{"role":"user","content":[{"type":"text","text":"Both?"},)" + image("0") +
+                   R"(]},{"role":"assistant","tool_calls":[{"id":"a","name":"f"},{"id":"b","name":"f"}]},)" +
+                   R"({"role":"tool","tool_call_id":"b","content":)" + content + "}," +
+                   R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[)" + image("1") +
+                   "]}," + image("4") + R"(]},{"role":"assistant","content":"Done."}]})");
+    CHECK(render_text(nano(), request)
+              .find("<｜User｜><tool_result><｜deepseek_image｜></tool_result>\n\n"
+                    "<tool_result><｜deepseek_image｜>\n\nB\n\n<｜deepseek_image｜></tool_result>"
+                    "\n\n<｜deepseek_image｜><｜Assistant｜>") != std::string::npos);
+    const ChatPrompt prompt = prompt_of(nano(), request);
+    CHECK(urls(prompt) == "0 1 2 3 4 ");
+    CHECK(std::count(prompt.tokens.begin(), prompt.tokens.end(), nano().chat.image) == 5);
+  }
+
+  TEST_CASE("an image of a dropped turn is dropped with it") {
+    ChatRequest request =
+        request_of(R"({"mode":"thinking","messages":[{"role":"developer","content":[)" + image("old") +
+                   R"(]},{"role":"assistant","content":"x"},{"role":"user","content":[)" + image("new") + "]}]}");
+    CHECK(urls(prompt_of(nano(), request)) == "new ");
+    request.drop_thinking = false;
+    CHECK(urls(prompt_of(nano(), request)) == "old new ");
+  }
+
+  TEST_CASE("images and the literals of special tokens go together, but for the literal of the image token") {
+    const auto request = [](const char* text) {
+      return request_of(R"({"specials_in_text":true,"messages":[{"role":"user","content":[)" + image("a") +
+                        R"(,{"type":"text","text":")" + text + "\"}]}]}");
+    };
+    const Ids ids = render(nano(), request("a<think>b"));
+    CHECK(ids == encode(nano(), render_text(nano(), request("a<think>b")), Literals::kSpecial));
+    CHECK(std::count(ids.begin(), ids.end(), nano().chat.image) == 1);
+    CHECK(failure(request("a<｜deepseek_image｜>b")).code() == Code::kTEMPLATE);
+  }
+
+  TEST_CASE("image tokens without an image and images outside of their content are refused") {
+    ChatRequest request;
+    request.messages = {message(ChatRole::kUser, "x"), message(ChatRole::kAssistant, "")};
+    request.messages[1].tokens = {5, nano().chat.image, 5};
+    CHECK(failure(request).message() == "message 1: tokens hold the image token");
+    request.messages[1].tokens = {5};
+    const Json part = Json::parse(image("a")).value();
+    request.messages[0].images = {{0, part}, {1, part}, {1, part}};
+    CHECK(failure(request).ok());
+    for (const std::vector<ChatImage>& images :
+         {std::vector<ChatImage>{{2, part}}, {{UINT64_MAX, part}}, {{1, part}, {0, part}}}) {
+      request.messages[0].images = images;
+      CHECK(failure(request).code() == Code::kTEMPLATE);
+      CHECK(failure(request).message().find("message 0: the offsets of the images") == 0);
+    }
+  }
+
   TEST_CASE("sampled tokens of an assistant turn are kept as they are") {
     const Vocabulary& v = nano();
     // Byte by byte: not what the tokenizer would choose.
@@ -305,14 +392,16 @@ TEST_SUITE("text/chat_render") {
   TEST_CASE("a token that the vocabulary lacks is missed only where it is needed") {
     ChatTokens chat = nano().chat;
     chat.latest_reminder = -1;
+    chat.image = -1;
     chat.task[static_cast<size_t>(ChatTask::kQuery)] = -1;
     const auto code = [&](std::string_view json) {
-      const Result<Ids> ids = render_chat(*nano().tokenizer, chat, request_of(json));
-      return ids.ok() ? Code::kOK : ids.status().code();
+      const Result<ChatPrompt> prompt = render_chat(*nano().tokenizer, chat, request_of(json));
+      return prompt.ok() ? Code::kOK : prompt.status().code();
     };
     CHECK(code(R"({"messages":[{"role":"user","task":"title"}]})") == Code::kOK);
     CHECK(code(R"({"messages":[{"role":"user","task":"query"}]})") == Code::kTOKENIZER);
     CHECK(code(R"({"messages":[{"role":"latest_reminder"}]})") == Code::kTOKENIZER);
+    CHECK(code(R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})") == Code::kTOKENIZER);
   }
 }
 

@@ -77,6 +77,34 @@ TEST_SUITE("text/chat_request") {
     CHECK(note->number == 1);
   }
 
+  TEST_CASE("an image stays whole and keeps its place between the texts") {
+    const ChatRequest request = parsed(messages(
+        R"({"role":"tool","content":[{"type":"image","n":1},{"type":"text","text":"é"},{"type":"image_url","n":2},{"type":"image","n":3}]})"));
+    const ChatMessage& message = request.messages.at(0);
+    CHECK(message.content == "\n\né\n\n\n\n");
+    REQUIRE(message.images.size() == 3);
+    CHECK(message.images[0].offset == 0);
+    CHECK(message.images[1].offset == 6);
+    CHECK(message.images[2].offset == 8);
+    CHECK(message.images[1].part.dump() == R"({"type": "image_url", "n": 2})");
+  }
+
+  TEST_CASE("images are refused with their message where the host cannot look at any") {
+    CHECK(refuse_images(parsed(messages(R"({"role":"user","content":[{"type":"text","text":"image"}]})"))).ok());
+    for (const char* content :
+         {R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{}}])",
+          R"([{"type":"text","text":"a"},{"type":"tool_result","content":[{"type":"image"}]}])"}) {
+      CAPTURE(content);
+      ChatRequest request =
+          parsed(messages(R"({"role":"user","content":[{"type":"text"},{"type":"text"}]},{"role":"user","content":)" +
+                          std::string(content) + "}"));
+      CHECK(refuse_images(request).code() == Code::kUNSUPPORTED);
+      CHECK(refuse_images(request).message() == "message 1: images are not supported");
+      for (ChatMessage& message : request.messages) message.number = -1;
+      CHECK(refuse_images(request).message() == "message 3: images are not supported");
+    }
+  }
+
   TEST_CASE("tools of the request go to the leading system message") {
     const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}},{"name":"g"}])";
     const ChatRequest with = parsed(R"({"messages":[{"role":"system","content":"S"}],)" + tools + "}");
@@ -114,9 +142,6 @@ TEST_SUITE("text/chat_request") {
         {messages(R"({"role":"user","content":7})"), Code::kTEMPLATE, "message 0: content"},
         {messages(R"({"role":"user","content":[7]})"), Code::kTEMPLATE, "message 0"},
         {messages(R"({"role":"user","content":[{"type":"text","text":7}]})"), Code::kTEMPLATE, "message 0: text"},
-        {messages(R"({"role":"user","content":[{"type":"image_url","image_url":{}}]})"), Code::kUNSUPPORTED,
-         "message 0: images"},
-        {messages(R"({"role":"tool","content":[{"type":"image"}]})"), Code::kUNSUPPORTED, "message 0: images"},
         {messages(R"({"role":"user","task":"dance"})"), Code::kTEMPLATE, "message 0: unknown task \"dance\""},
         {messages(R"({"role":"assistant","reasoning":1})"), Code::kTEMPLATE, "message 0: reasoning"},
         {messages(R"({"role":"assistant","tool_calls":[{}]})"), Code::kTEMPLATE, "message 0: tool call 0: no name"},
