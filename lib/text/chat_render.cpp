@@ -361,13 +361,14 @@ class Renderer {
     out_.ids(ids);
   }
 
+  // A call without arguments keeps the line end behind its parameters, hence an empty line.
   void write_tool_calls(const std::vector<ChatToolCall>& calls) {
     if (calls.empty()) return;
     write_tag("\n\n<", " calls>\n");
     for (const ChatToolCall& call : calls) {
       write_tag("<", " invoke name=\"");
       out_.text(call.name);
-      out_.text("\">\n");
+      out_.text(call.arguments.members().empty() ? "\">\n\n" : "\">\n");
       for (const auto& [key, value] : call.arguments.members()) {
         write_tag("<", " parameter name=\"");
         out_.text(key);

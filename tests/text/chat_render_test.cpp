@@ -349,11 +349,11 @@ TEST_SUITE("text/chat_render") {
     CHECK(render(v, request) == join({head, request.messages[1].tokens}));
   }
 
-  TEST_CASE("a call without arguments has no empty line") {
+  TEST_CASE("a call without arguments has an empty line for them") {
     const std::string text = render_text(
         nano(),
         request_of(R"({"messages":[{"role":"assistant","content":"","tool_calls":[{"name":"now","arguments":{}}]}]})"));
-    CHECK(text.find("<｜DSML｜ invoke name=\"now\">\n</｜DSML｜ invoke>\n</｜DSML｜ calls><") != std::string::npos);
+    CHECK(text.find("<｜DSML｜ invoke name=\"now\">\n\n</｜DSML｜ invoke>\n</｜DSML｜ calls><") != std::string::npos);
   }
 
   TEST_CASE("messages that do not fit are refused with their number") {
