@@ -25,7 +25,7 @@ done
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
 abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-show-locs --no-corpus-path \
-  --no-comp-dir-path --no-elf-needed "$library" >"$new"
+  --no-comp-dir-path --no-elf-needed "$library" | sed "s|path='$PWD/|path='|" >"$new"
 
 if $update; then
   mkdir -p "$(dirname "$baseline")"
