@@ -25,7 +25,8 @@ done
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
 abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-show-locs --no-corpus-path \
-  --no-comp-dir-path --no-elf-needed "$library" | sed "s|path='$PWD/|path='|" >"$new"
+  --no-comp-dir-path --no-elf-needed "$library" >"$new"
+sed -i "s|path='$PWD/|path='|" "$new"  # file names as from the root, wherever the checkout lies
 
 if $update; then
   mkdir -p "$(dirname "$baseline")"
