@@ -2,9 +2,9 @@
 //
 //   M = max(g0, g1);  w_i = exp(g_i - M);  pooled[c] = bf16( (w0 k0 + w1 k1) / (w0 + w1) )
 //
-// A step holds rows [first_position, first_position + n_rows) of one sequence. Entries first_entry .. first_entry + n_entries
-// - 1 all complete inside the step; if 2 * first_entry lies before it, that row comes from the open-row ring: 8 slots, the
-// even position p in slot (p / 2) mod 8, each [2, dim] f32 = (k, gate). store_open_rows saves even rows of a step there.
+// A step holds rows [first_position, first_position + n_rows) of one sequence. The n_entries entries from first_entry on
+// all complete inside the step; if 2 * first_entry lies before it, that row comes from the open-row ring: 8 slots, the
+// even position p in slot (p / 2) mod 8, each [2, dim] f32 = (k, gate). store_open_rows saves even rows there.
 #pragma once
 
 #include <cstdint>

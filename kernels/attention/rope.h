@@ -1,10 +1,11 @@
-// Rotary embedding (attention.md 2.3, 2.4): interleaved pairs on the last 2 * n_pairs dims of each vector, as complex numbers.
+// Rotary embedding (attention.md 2.3, 2.4): interleaved pairs on the last 2 * n_pairs dims of each vector, as complex
+// numbers.
 //
 //   rope_table:  angle = fp32(position * freqs[i]);  cos and sin of that fp32 angle in double, rounded to fp32 once
 //   rope_apply:  (a, b) -> (a c - b s, a s + b c), inverse: s negated; the result is rounded to bf16
 //
-// rope_frequencies gives freqs[i] = 1 / theta^(2i / (2 n_pairs)), each step rounded to fp32, with the YaRN blend when asked.
-// No libm call decides a result: kernels/common/math_functions.h.
+// rope_frequencies gives freqs[i] = 1 / theta^(2i / (2 n_pairs)), each step rounded to fp32, with the YaRN blend when
+// asked. No libm call decides a result: kernels/common/math_functions.h.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct YarnParams {
   double original_positions = 0;
 };
 
-// Host function, called once per model: n_pairs frequencies, bit for bit those of attention.md 2.4 for the released config.
+// Host function, called once per model: n_pairs frequencies, bit for bit those of attention.md 2.4 for the released
+// config.
 std::vector<float> rope_frequencies(int64_t n_pairs, double theta, const YarnParams& yarn);
 
 struct RopeTableArgs {

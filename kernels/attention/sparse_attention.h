@@ -1,12 +1,14 @@
-// Attention core (attention.md 6): one softmax over the sliding window and the selected compressed entries, with a sink.
+// Attention core (attention.md 6): one softmax over the sliding window and the selected compressed entries, with a
+// sink.
 //
-//   keys of row t at position p: window rows [max(floor, p - window + 1), p] oldest first, then the selected entries ascending
-//   l_i = fp32(dim^-0.5 * (q . k_i));  M = max l_i over all keys;  e_i = fp32(exp(l_i - M))
-//   o = bf16( sum_i bf16(e_i) k_i / (sum_i e_i + exp(sink_h - M)) )            key and value are the same vector
+//   keys of row t at position p: window rows [max(floor, p - window + 1), p] oldest first, then the selected entries
+//   ascending l_i = fp32(dim^-0.5 * (q . k_i));  M = max l_i over all keys;  e_i = fp32(exp(l_i - M)) o = bf16( sum_i
+//   bf16(e_i) k_i / (sum_i e_i + exp(sink_h - M)) )            key and value are the same vector
 //
-// Window rows of this step's positions (>= fresh_first) come from `fresh`, older ones from the ring. Window records: e4m3
-// codes, then e8m0 scales per 32. Main records: e2m1 codes with e4m3 scales per 16. If the sink exceeds M by so much that
-// the sum overflows, the maximum of both is taken (mathematically the same). All heads of a row share its keys.
+// Window rows of this step's positions (>= fresh_first) come from `fresh`, older ones from the ring. Window records:
+// e4m3 codes, then e8m0 scales per 32. Main records: e2m1 codes with e4m3 scales per 16. If the sink exceeds M by so
+// much that the sum overflows, the maximum of both is taken (mathematically the same). All heads of a row share its
+// keys.
 #pragma once
 
 #include <cstdint>

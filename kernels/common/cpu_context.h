@@ -7,8 +7,8 @@
 
 namespace dsv41::kernels {
 
-// Instruction sets with code of their own. kScalar runs anywhere. One target gives the same bits for a token whatever the
-// number of rows, chunking, batch or threads; between targets results are exact but need not be bit-identical.
+// Instruction sets with code of their own. kScalar runs anywhere. One target gives the same bits for a token whatever
+// the number of rows, chunking, batch or threads; between targets results are exact but need not be bit-identical.
 enum class CpuTarget : uint8_t { kScalar, kAvx2, kAvx512 };
 
 struct CpuContext {

@@ -1,5 +1,5 @@
-// The order of a reduction over K in fp32 that every SIMD target shares: element i goes to lane i % 16, each lane adds its
-// elements in ascending order, then the lanes are added as a tree (8 apart, 4, 2, 1).
+// The order of a reduction over K in fp32 that every SIMD target shares: element i goes to lane i % 16, each lane adds
+// its elements in ascending order, then the lanes are added as a tree (8 apart, 4, 2, 1).
 #pragma once
 
 #include "kernels/common/simd_dispatch.h"

@@ -52,11 +52,13 @@ inline uint8_t f32_to_e4m3(float x) {
 inline constexpr float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                           -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// |x| <= 6 (clamp first). Ties: 0.25 to 0, 0.75 to 1, 1.25 to 1, 1.75 to 2, 2.5 to 2, 3.5 to 4, 5 to 4. -0 keeps its sign.
+// |x| <= 6 (clamp first). Ties: 0.25 to 0, 0.75 to 1, 1.25 to 1, 1.75 to 2, 2.5 to 2, 3.5 to 4, 5 to 4. -0 keeps its
+// sign.
 inline uint8_t f32_to_e2m1(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), sign = (bits >> 28) & 8u;
   const float a = std::bit_cast<float>(bits & 0x7fffffffu);
-  const uint32_t index = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+  const uint32_t index =
+      (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
   return static_cast<uint8_t>(sign | index);
 }
 

@@ -9,21 +9,28 @@
 
 #define DSV41_INLINE inline __attribute__((always_inline))
 #define DSV41_AVX2 __attribute__((target("avx2,fma,f16c,bmi,bmi2,popcnt")))
-#define DSV41_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,bmi,bmi2,popcnt,prefer-vector-width=512")))
+#define DSV41_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,bmi,bmi2,popcnt,prefer-vector-width=512")))
 
 // Defines `name(target, args...)` that calls the always-inline function template/function `body(args...)`.
-#define DSV41_DISPATCH(name, body)                                                        \
-  template <class... A>                                                                   \
-  static void name##_scalar(A... a) { body(a...); }                                       \
-  template <class... A>                                                                   \
-  DSV41_AVX2 static void name##_avx2(A... a) { body(a...); }                              \
-  template <class... A>                                                                   \
-  DSV41_AVX512 static void name##_avx512(A... a) { body(a...); }                          \
-  template <class... A>                                                                   \
-  static void name(::dsv41::kernels::CpuTarget target, A... a) {                          \
-    switch (target) {                                                                     \
-      case ::dsv41::kernels::CpuTarget::kAvx512: name##_avx512(a...); return;             \
-      case ::dsv41::kernels::CpuTarget::kAvx2: name##_avx2(a...); return;                 \
-      case ::dsv41::kernels::CpuTarget::kScalar: name##_scalar(a...); return;             \
-    }                                                                                     \
+#define DSV41_DISPATCH(name, body)                                            \
+  template <class... A>                                                       \
+  static void name##_scalar(A... a) {                                         \
+    body(a...);                                                               \
+  }                                                                           \
+  template <class... A>                                                       \
+  DSV41_AVX2 static void name##_avx2(A... a) {                                \
+    body(a...);                                                               \
+  }                                                                           \
+  template <class... A>                                                       \
+  DSV41_AVX512 static void name##_avx512(A... a) {                            \
+    body(a...);                                                               \
+  }                                                                           \
+  template <class... A>                                                       \
+  static void name(::dsv41::kernels::CpuTarget target, A... a) {              \
+    switch (target) {                                                         \
+      case ::dsv41::kernels::CpuTarget::kAvx512: name##_avx512(a...); return; \
+      case ::dsv41::kernels::CpuTarget::kAvx2: name##_avx2(a...); return;     \
+      case ::dsv41::kernels::CpuTarget::kScalar: name##_scalar(a...); return; \
+    }                                                                         \
   }

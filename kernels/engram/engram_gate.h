@@ -13,8 +13,8 @@
 namespace dsv41::kernels {
 
 struct EngramGateArgs {
-  uint16_t* streams = nullptr;         // in and out: [n_rows, n_streams, dim] bf16, contiguous
-  const uint16_t* kv = nullptr;        // [n_rows, n_streams + 1, dim] bf16, contiguous: keys of the streams, then the value
+  uint16_t* streams = nullptr;   // in and out: [n_rows, n_streams, dim] bf16, contiguous
+  const uint16_t* kv = nullptr;  // [n_rows, n_streams + 1, dim] bf16, contiguous: keys of the streams, then the value
   const uint16_t* q_weight = nullptr;  // [n_streams, dim] bf16
   const uint16_t* k_weight = nullptr;  // [n_streams, dim] bf16
   int64_t n_rows = 0;

@@ -1,5 +1,5 @@
-// Engram rows (model.md 6.5): e[t] = concat over c of bf16( row[row_ids[t, c]] ), row = e4m3 * 2^(scale - 127), exact in bf16.
-// Row ids come from the hash of the token history (lib/model/engram_hash.h) and are inside the table.
+// Engram rows (model.md 6.5): e[t] = concat over c of bf16( row[row_ids[t, c]] ), row = e4m3 * 2^(scale - 127), exact
+// in bf16. Row ids come from the hash of the token history (lib/model/engram_hash.h) and are inside the table.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Linear layer y = x W^T of every kind that the model has (attention.md 2.1, model.md 5.2):
 //
-//   FP8 linear   weight kFp8Tile32, x quantised (codes + scales)   y[o] = sum_g s_x[g] s_w[o,g] sum_{k in g} q[k] w[o,k]
-//   FP4 linear   weight kFp4Row32,  x quantised                    the same with e2m1 weights (routed experts)
+//   FP8 linear   weight kFp8Tile32, x quantised (codes + scales)   y[o] = sum_g s_x[g] s_w[o,g] sum_{k in g} q[k]
+//   w[o,k] FP4 linear   weight kFp4Row32,  x quantised                    the same with e2m1 weights (routed experts)
 //   BF16 linear  weight kBf16, x bf16
 //   wo_a         weight kFp8Tile32, x bf16 (no activation quantisation), grouped: weight rows are split into n_groups
 //                equal parts and part g reads columns [g * in, (g + 1) * in) of x
@@ -18,8 +18,8 @@
 namespace dsv41::kernels {
 
 struct LinearArgs {
-  tensor::WeightView weight;          // [out, in]
-  const uint16_t* x = nullptr;        // bf16 form: [n_rows, n_groups * in], rows x_stride elements apart; else null
+  tensor::WeightView weight;    // [out, in]
+  const uint16_t* x = nullptr;  // bf16 form: [n_rows, n_groups * in], rows x_stride elements apart; else null
   int64_t x_stride = 0;
   const uint8_t* x_codes = nullptr;   // quantised form: [n_rows, in] e4m3, contiguous; else null
   const uint8_t* x_scales = nullptr;  // [n_rows, in/32] e8m0, contiguous

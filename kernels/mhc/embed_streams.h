@@ -2,8 +2,8 @@
 //
 //   H[t,s] = embed[ids[t]] for every stream s,   pre[t] = (1, 0, 0, ...)
 //
-// Source: DeepSeek-V4.1-Flash inference/model.py; the one-hot `pre` makes the first collapse return the plain embedding.
-// Ids outside [0, vocab) are the caller's error (checked by the session), not this op's.
+// Source: DeepSeek-V4.1-Flash inference/model.py; the one-hot `pre` makes the first collapse return the plain
+// embedding. Ids outside [0, vocab) are the caller's error (checked by the session), not this op's.
 #pragma once
 
 #include <cstdint>

@@ -9,10 +9,10 @@
 namespace dsv41::kernels {
 
 struct MhcCombineArgs {
-  uint16_t* streams = nullptr;   // in and out: [n_rows, n_streams, dim] bf16, contiguous
-  const uint16_t* o = nullptr;   // [n_rows, dim] bf16: the sublayer's output
-  const float* post = nullptr;   // [n_rows, n_streams]
-  const float* comb = nullptr;   // [n_rows, n_streams, n_streams]
+  uint16_t* streams = nullptr;  // in and out: [n_rows, n_streams, dim] bf16, contiguous
+  const uint16_t* o = nullptr;  // [n_rows, dim] bf16: the sublayer's output
+  const float* post = nullptr;  // [n_rows, n_streams]
+  const float* comb = nullptr;  // [n_rows, n_streams, n_streams]
   int64_t n_rows = 0;
   int64_t n_streams = 0;  // at most kMaxStreams (mhc_coefficients.h)
   int64_t dim = 0;

@@ -1,6 +1,7 @@
 // The routed experts of a step (model.md 5.4). Rows are sorted by expert inside; each expert that has rows runs
 //
-//   g = bf16(w1 x), u = bf16(w3 x);  h = swiglu(g, u; route weight);  o_e = bf16(w2 quantised(h));  y[t] = fp32(sum_e o_e)
+//   g = bf16(w1 x), u = bf16(w3 x);  h = swiglu(g, u; route weight);  o_e = bf16(w2 quantised(h))
+//   y[t] = fp32(sum over e of o_e)
 //
 // with experts ascending in the sum, so a row's result does not depend on the other rows. FP4 products as gemm/linear.
 #pragma once

@@ -1,5 +1,5 @@
-// RMSNorm on the CPU. Differs from ref: fp32 arithmetic; the sum of squares runs in 16 lanes (lane_sum.h), so it may be off
-// by a few ulp and isolated outputs by one BF16 step.
+// RMSNorm on the CPU. Differs from ref: fp32 arithmetic; the sum of squares runs in 16 lanes (lane_sum.h), so it may be
+// off by a few ulp and isolated outputs by one BF16 step.
 #include <cmath>
 
 #include "kernels/common/lane_sum.h"

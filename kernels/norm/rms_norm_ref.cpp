@@ -8,7 +8,8 @@ namespace dsv41::kernels {
 Status check_rms_norm(const RmsNormArgs& args) {
   if (args.n_rows < 0 || args.dim <= 0) return Status(Code::kINVALID_ARG, "rms_norm: empty or negative extent");
   if (args.x_stride < args.dim || args.y_stride < args.dim) return Status(Code::kINVALID_ARG, "rms_norm: rows overlap");
-  if (args.n_rows > 0 && (!args.x || !args.weight || !args.y)) return Status(Code::kINVALID_ARG, "rms_norm: null pointer");
+  if (args.n_rows > 0 && (!args.x || !args.weight || !args.y))
+    return Status(Code::kINVALID_ARG, "rms_norm: null pointer");
   return Status();
 }
 

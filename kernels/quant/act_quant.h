@@ -1,5 +1,5 @@
-// Activation quantiser in front of FP8 and FP4 products, and the window-record quantiser: per row and group of 32 inputs
-// (model.md 5.2, attention.md 2.1)
+// Activation quantiser in front of FP8 and FP4 products, and the window-record quantiser: per row and group of 32
+// inputs (model.md 5.2, attention.md 2.1)
 //
 //   a = max(max|x|, 1e-4);  s = 2^ceil(log2(a * fp32(1/448))) from the fp32 bits;  code = e4m3(clamp(x / s, +-448))
 //

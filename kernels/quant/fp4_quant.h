@@ -1,8 +1,9 @@
-// FP4 quantisers of the compressed KV and of the indexer (attention.md 4.6, 5.3). Byte k of a row holds dim 2k in its low
-// nibble and dim 2k+1 in its high nibble.
+// FP4 quantisers of the compressed KV and of the indexer (attention.md 4.6, 5.3). Byte k of a row holds dim 2k in its
+// low nibble and dim 2k+1 in its high nibble.
 //
-//   kMain:  per 16 dims   a = max(max|v|, 6 * 2^-9);    s = e4m3(a / 6);                        code = e2m1(clamp(v / s, +-6))
-//   kIndex: per 32 dims   a = max(max|v|, 6 * 2^-126);  s = 2^ceil(log2(a * fp32(1/6))) (bits); code = e2m1(clamp(v / s, +-6))
+//   kMain, per 16 dims    a = max(max|v|, 6 * 2^-9);    s = e4m3(a / 6)
+//   kIndex, per 32 dims   a = max(max|v|, 6 * 2^-126);  s = 2^ceil(log2(a * fp32(1/6))) from the bits
+//   code = e2m1(clamp(v / s, +-6))
 //
 // Scales are stored as e4m3 (kMain) or e8m0 (kIndex) bytes. fp32 arithmetic with true division, in ref too. A NaN or an
 // infinity gives its group scale 0x7f (kMain) or 0xff (kIndex) and codes 0.

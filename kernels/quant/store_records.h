@@ -1,5 +1,5 @@
-// Copies finished records from a step's scratch into KV memory. Two forms: into a paged field (main, indexer key) and into
-// a window ring (only the newest `capacity` rows matter; the caller passes no more).
+// Copies finished records from a step's scratch into KV memory. Two forms: into a paged field (main, indexer key) and
+// into a window ring (only the newest `capacity` rows matter; the caller passes no more).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Plain views of KV memory, as kernels see it: base pointer, page table, lengths. The page pool (lib/kv) fills them; kernels
-// never see the pool. All byte offsets are 64-bit. Geometry: kv.md section 3, computed from the config.
+// Plain views of KV memory, as kernels see it: base pointer, page table, lengths. The page pool (lib/kv) fills them;
+// kernels never see the pool. All byte offsets are 64-bit. Geometry: kv.md section 3, computed from the config.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace dsv41::tensor {
 
-// One field of the pages of one sequence: the records of one KV source and kind. Inside a field all codes come first, then
-// all scales. Entry j lives in page j / entries_per_page, row j % entries_per_page.
+// One field of the pages of one sequence: the records of one KV source and kind. Inside a field all codes come first,
+// then all scales. Entry j lives in page j / entries_per_page, row j % entries_per_page.
 struct PagedField {
   std::byte* arena = nullptr;              // device pointer: start of the pool's arena
   const uint64_t* page_offsets = nullptr;  // device pointer: byte offset of each page of the sequence [n_pages]

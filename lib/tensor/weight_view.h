@@ -1,6 +1,6 @@
-// WeightView: one weight as a backend holds it. Backend::upload returns it; only kernels of that backend look behind the
-// pointers, which are device pointers. Number formats: DeepSeek-V4.1-Flash checkpoint (E4M3FN with E8M0 scales, packed
-// E2M1 with E8M0 scales, BF16, F32); nothing is widened.
+// WeightView: one weight as a backend holds it. Backend::upload returns it; only kernels of that backend look behind
+// the pointers, which are device pointers. Number formats: DeepSeek-V4.1-Flash checkpoint (E4M3FN with E8M0 scales,
+// packed E2M1 with E8M0 scales, BF16, F32); nothing is widened.
 #pragma once
 
 #include <cstdint>

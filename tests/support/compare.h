@@ -26,8 +26,9 @@ std::string compare_equal(std::span<const T> want, std::span<const T> got) {
     }
   }
   if (n == 0) return "";
-  return std::to_string(n) + " of " + std::to_string(want.size()) + " differ, first at " + std::to_string(first) + ": want " +
-         std::to_string(static_cast<double>(want[first])) + ", got " + std::to_string(static_cast<double>(got[first]));
+  return std::to_string(n) + " of " + std::to_string(want.size()) + " differ, first at " + std::to_string(first) +
+         ": want " + std::to_string(static_cast<double>(want[first])) + ", got " +
+         std::to_string(static_cast<double>(got[first]));
 }
 
 // b = (4 + sqrt(K / 32)) * eps_fp32 * sum of the magnitudes of the products.

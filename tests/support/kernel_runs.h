@@ -22,7 +22,8 @@ class ChoppyParallel final : public Parallel {
   int64_t piece_;
 };
 
-// Calls fn(context, name) for every SIMD target of this machine, each with whole and with cut ranges (pieces of 1 and 3).
+// Calls fn(context, name) for every SIMD target of this machine, each with whole and with cut ranges (pieces of 1 and
+// 3).
 void for_each_cpu_run(const std::function<void(const kernels::CpuContext&, const std::string& name)>& fn);
 
 std::vector<float> random_f32(size_t n, uint64_t seed, float scale = 1.0f);      // normal(0, scale)

@@ -1,9 +1,10 @@
+#include "kernels/norm/rms_norm.h"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "kernels/common/number_formats.h"
-#include "kernels/norm/rms_norm.h"
 #include "kernels/norm/rms_norm_cases.h"
 #include "support/compare.h"
 #include "support/kernel_runs.h"
