@@ -2,9 +2,8 @@
 // linear_cpu and experts_cpu cut their work into such shares. Order of the sums and exactness: tile_ops.h; per format
 //
 //   FP4 (quantised x)          per 32 columns hi = sum over |code| >= 0.125, lo = sum over the rest, exact in fp32 with
-//   the
-//                              activation scale folded in; acc = fma(hi, s_w, acc), then acc = fma(lo, s_w, acc) where
-//                              lo is not empty (numerics.md 2)
+//                              the activation scale folded in; acc = fma(hi, s_w, acc), then acc = fma(lo, s_w, acc)
+//                              where lo is not empty (numerics.md 2)
 //   FP8 (quantised or BF16 x)  one FMA chain per output, columns ascending, both scales folded into the factors
 //   BF16                       one FMA chain per output, columns ascending
 #pragma once

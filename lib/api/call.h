@@ -1,10 +1,8 @@
 // The frame around every function of the C API: checks of handles and thread rules before, Status to code after, no
 // exception through. A function reads
 //
-//   return run_call("dsv41_session_reset", error, want(session, Access::kExclusive), [&](dsv41_session& session) ->
-//   Status {
-//     ...
-//   });
+//   return run_call("dsv41_session_reset", error, want(session, Access::kExclusive),
+//                   [&](dsv41_session& session) -> Status { ... });
 //
 // std::bad_alloc becomes NO_MEMORY. Any other exception is a bug: INTERNAL. An INTERNAL of either origin poisons the
 // handles of the call before their locks are given up.

@@ -4,19 +4,19 @@
 //   1. logit bias      l += bias of the token; -infinity bans it
 //   2. mask            tokens whose bit is clear are banned
 //   3. penalties       for a token with n > 0 places in the penalty window:
-//                        l = l > 0 ? l / repetition : l * repetition    (Keskar et al. 2019, arXiv:1909.05858,
-//                        section 4.1, with
-//                                                                        the sign rule that common decoders add)
-//                        l -= n * frequency + presence                  (the formula of the OpenAI API reference)
-//   4. temperature     0: the largest l, lowest id on ties, and nothing below is looked at. Else z = (l - max l) /
-//   temperature
+//                        l = l > 0 ? l / repetition : l * repetition
+//                          (Keskar et al. 2019, arXiv:1909.05858, section 4.1, with the sign rule that decoders add)
+//                        l -= n * frequency + presence
+//                          (the formula of the OpenAI API reference)
+//   4. temperature     0: the largest l, lowest id on ties, and nothing below is looked at.
+//                      Else z = (l - max l) / temperature
 //   5. top_k           the k largest z, lower id first on ties
 //   6. top_p           the shortest run, largest z first (lower id on ties), whose share of the softmax of what is left
-//   >= top_p
+//                      is at least top_p
 //   7. min_p           tokens with exp(z) >= min_p: at least min_p times as likely as the likeliest
-//   8. draw            inverse of the cumulative sum of exp(z) over ascending ids, at u from philox_uniform(seed,
-//   position, draw
-//                      number): the first token whose cumulative sum exceeds u * total
+//   8. draw            inverse of the cumulative sum of exp(z) over ascending ids, at u from
+//                      philox_uniform(seed, position, draw number): the first token whose cumulative sum exceeds
+//                      u * total
 // A draw depends on seed, position, draw number and the processed logits; nothing that was drawn before matters, so a
 // session that is rewound repeats its text. A change of order, formula or generator is a new kSamplerVersion.
 //
