@@ -64,8 +64,8 @@ TEST_SUITE("session/session") {
 
   TEST_CASE("truncating inside the spare rows continues bit for bit") {
     for (DecoderPolicy decoder : {DecoderPolicy::kBounded, DecoderPolicy::kFull}) {
-      for (int n : {5, 129, 200, 257}) {
-        for (int drop : {1, 2, 5, 8}) {
+      for (int n : {5, 129, 200}) {
+        for (int drop : {1, 3, 8}) {
           if (drop >= n) continue;
           CAPTURE(n);
           CAPTURE(drop);
