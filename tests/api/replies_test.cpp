@@ -24,22 +24,23 @@ struct Question {
   std::string expected, key, reference;
 };
 
-std::vector<nlohmann::json> read_jsonl(const std::string& name) {
+std::vector<nlohmann::ordered_json> read_jsonl(const std::string& name) {
   std::ifstream file(golden_path("world/" + name));
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  std::vector<nlohmann::ordered_json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::ordered_json::parse(line));
   return lines;
 }
 
-// Every `every`-th question that the reference answered.
+// Key order counts: tool schemas are shown to the model as they stand. Every `every`-th question that the reference answered.
 std::vector<Question> questions(size_t every) {
-  const std::vector<nlohmann::json> items = read_jsonl("eval.jsonl"), replies = read_jsonl("reference-replies.jsonl");
+  const std::vector<nlohmann::ordered_json> items = read_jsonl("eval.jsonl"),
+                                            replies = read_jsonl("reference-replies.jsonl");
   std::vector<Question> out;
   for (size_t i = 0; i < replies.size(); i += every) {
-    const nlohmann::json& item = items.at(replies[i].at("id").get<size_t>());
+    const nlohmann::ordered_json& item = items.at(replies[i].at("id").get<size_t>());
     REQUIRE(item.at("id") == replies[i].at("id"));
     Question question;
-    nlohmann::json request = {{"messages", item.at("messages")}, {"mode", item.at("mode")}};
+    nlohmann::ordered_json request = {{"messages", item.at("messages")}, {"mode", item.at("mode")}};
     for (const char* name : {"effort", "drop_thinking"}) {
       if (item.contains(name)) request[name] = item[name];
     }
