@@ -97,25 +97,28 @@ Status Session::run(std::span<const int32_t> new_tokens, const RunOptions& optio
   if (status.ok()) {
     finish(call, result);
   } else {
-    // As before the call: pages of the new tokens go back, windows that chunks have overwritten are put back.
-    if (call.committed) {
-      if (!put_windows_back(call).ok()) recompute_ = true;
-    }
-    kv_->release_beyond(position());
-    if (status.code() == Code::kCANCELLED) {
-      PoolCounters& counters = pool_->counters();
-      counters.calls_cancelled.fetch_add(1, std::memory_order_relaxed);
-      if (options.cancel && options.cancel->triggered()) {
-        const uint64_t latency = monotonic_ns() - options.cancel->triggered_at_ns();
-        uint64_t seen = counters.cancel_latency_ns_max.load(std::memory_order_relaxed);
-        while (seen < latency && !counters.cancel_latency_ns_max.compare_exchange_weak(seen, latency)) {
-        }
-      }
-    }
+    undo(call);
+    if (status.code() == Code::kCANCELLED) count_cancel(options.cancel);
     if (result) result->time_ns = pool_->clock().now_ns() - call.begin_ns;
   }
   if (call.forward) pool_->forwards().give_back(std::move(call.forward));
   return status;
+}
+
+// As before the call: windows that chunks have overwritten are put back, pages of the new tokens go back to the pool.
+void Session::undo(Call& call) {
+  if (call.committed && !put_windows_back(call).ok()) recompute_ = true;
+  kv_->release_beyond(position());
+}
+
+void Session::count_cancel(const CancelFlag* cancel) {
+  PoolCounters& counters = pool_->counters();
+  counters.calls_cancelled.fetch_add(1, std::memory_order_relaxed);
+  if (!cancel || !cancel->triggered()) return;  // the progress callback said so
+  const uint64_t latency = monotonic_ns() - cancel->triggered_at_ns();
+  uint64_t seen = counters.cancel_latency_ns_max.load(std::memory_order_relaxed);
+  while (seen < latency && !counters.cancel_latency_ns_max.compare_exchange_weak(seen, latency)) {
+  }
 }
 
 // The steps before anything becomes the session's. Small lists may run out of memory anywhere in them.

@@ -129,6 +129,8 @@ class Session {
   model::StepSequence step(const Call& call, int64_t begin, int64_t end, int64_t floor) const;
   Status save_windows(Call& call);
   Status put_windows_back(Call& call);
+  void undo(Call& call);
+  void count_cancel(const CancelFlag* cancel);
   void finish(Call& call, RunResult* result);
   bool windows_cover(const WindowState& half, int64_t position) const;
   const model::ModelConfig& config() const { return pool_->loaded_model()->config(); }
