@@ -120,6 +120,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // Takes a weight over. The host memory must stay valid as long as the result (the model keeps its checkpoint mapped).
   virtual Result<DeviceWeight> upload(const HostWeight& weight) = 0;
   virtual Result<std::unique_ptr<Queue>> create_queue() = 0;
+  // The contents of [data, data + bytes), inside an arena, are not needed any more: the memory may go back to the system
+  // as far as its pages lie inside. What is read there later is undefined until it is written. A hint.
+  virtual void discard(void* data, uint64_t bytes) = 0;
 
  protected:
   friend class Buffer;

@@ -1,61 +1,218 @@
 #include "kv/sequence_kv.h"
 
 #include <algorithm>
+#include <cassert>
+#include <cstring>
 
 namespace dsv41::kv {
-namespace {
 
-int64_t pages_for(int64_t n_tokens) { return (n_tokens + kPageTokens - 1) / kPageTokens; }
+// ---- References
 
-}  // namespace
-
-Result<std::unique_ptr<SequenceKv>> SequenceKv::create(PagePool& pool, int64_t max_tokens, backend::Queue& queue) {
-  std::unique_ptr<SequenceKv> kv(new SequenceKv(pool));
-  const PageGeometry& geometry = pool.geometry();
-  const size_t max_pages = static_cast<size_t>(std::max<int64_t>(1, pages_for(max_tokens)));
-  kv->offsets_.assign(max_pages, 0);
-  kv->pages_.reserve(max_pages);
-  DSV41_TRY_ASSIGN(kv->table_, pool.backend().allocate(max_pages * sizeof(uint64_t), backend::MemoryUse::kWorkspace));
-  const size_t n_window_pages = static_cast<size_t>(geometry.pages_per_window_slot());
-  DSV41_TRY_ASSIGN(kv->window_table_,
-                   pool.backend().allocate(n_window_pages * sizeof(uint64_t), backend::MemoryUse::kWorkspace));
-  int n_open = 0;
-  for (const KvSource& source : geometry.shape().sources) kv->open_slot_.push_back(source.ratio == 2 ? n_open++ : -1);
-  const uint64_t row_floats = kernels::kOpenRowSlots * 2 * static_cast<uint64_t>(geometry.shape().head_dim);
-  DSV41_TRY_ASSIGN(kv->open_rows_, pool.backend().allocate(static_cast<uint64_t>(n_open) * row_floats * sizeof(float),
-                                                           backend::MemoryUse::kWorkspace));
-  kv->window_pages_.reserve(n_window_pages);
-  kv->window_offsets_.reserve(n_window_pages);
-  DSV41_TRY(pool.take_window_slot(&kv->window_pages_));
-  for (PageId page : kv->window_pages_) kv->window_offsets_.push_back(pool.page_offset(page));
-  DSV41_TRY(
-      queue.copy_to_device(kv->window_table_.data(), kv->window_offsets_.data(), n_window_pages * sizeof(uint64_t)));
-  return kv;
+KvRef KvRef::create(PagePool& pool, PrefixRootRef root, int64_t max_tokens) {
+  return KvRef(new SequenceKv(pool, std::move(root), max_tokens));
 }
 
+KvRef KvRef::create_on(PagePool& pool, PrefixRootRef root, int64_t max_tokens, PageId chain) {
+  KvRef ref = create(pool, std::move(root), max_tokens);
+  if (chain == kNoPage) return ref;
+  SequenceKv& kv = *ref.kv_;
+  kv.pages_.resize(static_cast<size_t>(pool.depth(chain)));
+  PageId page = chain;
+  for (size_t i = kv.pages_.size(); i-- > 0; page = pool.parent(page)) kv.pages_[i] = page;
+  kv.n_sealed_ = kv.n_pages();
+  return ref;
+}
+
+KvRef KvRef::share() const {
+  kv_->n_references_.fetch_add(1, std::memory_order_relaxed);
+  return KvRef(kv_);
+}
+
+// Acquire: what another holder did before it let go has happened before this one writes.
+bool KvRef::is_shared() const { return kv_->n_references_.load(std::memory_order_acquire) > 1; }
+
+void KvRef::release() {
+  if (kv_ && kv_->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete kv_;
+  kv_ = nullptr;
+}
+
+Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
+  if (pages_for(range.end) > std::max<int64_t>(1, pages_for(kv_->max_tokens_))) {
+    return Status(Code::kCONTEXT_FULL, "more tokens than the session's limit");
+  }
+  if (!is_shared()) return kv_->write_in_place(range, queue, donor);
+  KvRef copy = create(kv_->pool_, kv_->root_, kv_->max_tokens_);
+  DSV41_TRY(copy.kv_->copy_from(*kv_, range, queue, donor));
+  *this = std::move(copy);
+  return Status();
+}
+
+void KvRef::release_beyond(int64_t n_tokens) {
+  if (!is_shared()) kv_->shorten(pages_for(n_tokens));
+}
+
+Status KvRef::seal(std::span<const int32_t> tokens, const Provenance& provenance, backend::Queue& queue) {
+  assert(!is_shared());
+  SequenceKv& kv = *kv_;
+  const size_t first = static_cast<size_t>(kv.n_sealed_), n = tokens.size() / kPageTokens;
+  if (n == 0) return Status();
+  Status status;
+  bool adopted = false;
+  for (size_t i = 0; i < n && status.ok(); ++i) {
+    const Result<PagePool::Sealed> sealed =
+        kv.pool_.seal(kv.pages_[first + i], kv.root_, kv.chain_end(),
+                      tokens.subspan(i * kPageTokens, kPageTokens), provenance, queue);
+    status = sealed.status();
+    if (!status.ok()) break;
+    kv.pages_[first + i] = sealed.value().page;
+    adopted = adopted || sealed.value().adopted;
+    ++kv.n_sealed_;
+  }
+  if (adopted) {
+    const Status uploaded = kv.upload_tables(first, queue);
+    if (status.ok()) status = uploaded;
+  }
+  return status;
+}
+
+// ---- The object
+
 SequenceKv::~SequenceKv() {
-  pool_.give_back(pages_);
+  pool_.drop_user(chain_end());
+  pool_.give_back(std::span(pages_).subspan(static_cast<size_t>(n_sealed_)));
   pool_.give_back(window_pages_);
 }
 
-Status SequenceKv::reserve_tokens(int64_t n_tokens, backend::Queue& queue) {
-  const size_t have = pages_.size(), want = static_cast<size_t>(pages_for(n_tokens));
-  if (want <= have) return Status();
-  if (want > offsets_.size()) return Status(Code::kCONTEXT_FULL, "more tokens than the session's limit");
-  DSV41_TRY(pool_.take_global_pages(want - have, &pages_));
-  for (size_t i = have; i < want; ++i) offsets_[i] = pool_.page_offset(pages_[i]);
-  Status copied =
-      queue.copy_to_device(table_.as<uint64_t>() + have, offsets_.data() + have, (want - have) * sizeof(uint64_t));
-  if (!copied.ok()) release_beyond(static_cast<int64_t>(have) * kPageTokens);
-  return copied;
+Status SequenceKv::allocate_tables() {
+  if (table_) return Status();
+  const PageGeometry& geometry = pool_.geometry();
+  const size_t max_pages = static_cast<size_t>(std::max<int64_t>(1, pages_for(max_tokens_)));
+  const size_t n_window_pages = static_cast<size_t>(geometry.pages_per_window_slot());
+  const int64_t n_open = std::ranges::count(geometry.shape().sources, 2, &KvSource::ratio);
+  const uint64_t row_floats = kernels::kOpenRowSlots * 2 * static_cast<uint64_t>(geometry.shape().head_dim);
+  offsets_.resize(max_pages);
+  pages_.reserve(max_pages);
+  window_offsets_.resize(n_window_pages);
+  DSV41_TRY_ASSIGN(backend::Buffer table,
+                   pool_.backend().allocate(max_pages * sizeof(uint64_t), backend::MemoryUse::kWorkspace));
+  DSV41_TRY_ASSIGN(window_table_,
+                   pool_.backend().allocate(n_window_pages * sizeof(uint64_t), backend::MemoryUse::kWorkspace));
+  DSV41_TRY_ASSIGN(open_rows_, pool_.backend().allocate(static_cast<uint64_t>(n_open) * row_floats * sizeof(float),
+                                                        backend::MemoryUse::kWorkspace));
+  table_ = std::move(table);
+  return Status();
 }
 
-void SequenceKv::release_beyond(int64_t n_tokens) {
-  const size_t keep = static_cast<size_t>(pages_for(n_tokens));
-  if (keep >= pages_.size()) return;
-  pool_.give_back(std::span(pages_).subspan(keep));
-  pages_.resize(keep);
+// Pages and, where wanted, a window slot, from the pool or else from the donor.
+Status SequenceKv::reserve(uint64_t n_pages, bool slot, KvRef* donor, Reservation* out,
+                           std::vector<PageId>* donated) {
+  if (!n_pages && !slot) return Status();
+  Result<Reservation> got = pool_.reserve(n_pages, slot ? 1 : 0);
+  if (!got.ok() && slot && donor && *donor && !donor->is_shared() && donor->kv_->has_windows()) {
+    got = pool_.reserve(n_pages, 0);
+    if (got.ok()) *donated = std::exchange(donor->kv_->window_pages_, {});
+  }
+  DSV41_TRY(got.status());
+  *out = std::move(got).value();
+  return Status();
 }
+
+Status SequenceKv::copy_page(PageId from, PageId to, backend::Queue& queue) {
+  pool_.count_copy();
+  return queue.copy(pool_.arena() + pool_.page_offset(to), pool_.arena() + pool_.page_offset(from),
+                    pool_.geometry().page_bytes());
+}
+
+// Page table from first_page on, and the window table whole.
+Status SequenceKv::upload_tables(size_t first_page, backend::Queue& queue) {
+  for (size_t i = first_page; i < pages_.size(); ++i) offsets_[i] = pool_.page_offset(pages_[i]);
+  for (size_t i = 0; i < window_pages_.size(); ++i) window_offsets_[i] = pool_.page_offset(window_pages_[i]);
+  if (pages_.size() > first_page) {
+    DSV41_TRY(queue.copy_to_device(table_.as<uint64_t>() + first_page, offsets_.data() + first_page,
+                                   (pages_.size() - first_page) * sizeof(uint64_t)));
+  }
+  return queue.copy_to_device(window_table_.data(), window_offsets_.data(), window_pages_.size() * sizeof(uint64_t));
+}
+
+// Drops pages from n_pages on: private ones go back, the chain ends earlier.
+void SequenceKv::shorten(int64_t n_pages) {
+  if (n_pages >= this->n_pages()) return;
+  const int64_t first_private = std::max(n_pages, n_sealed_);
+  pool_.give_back(std::span(pages_).subspan(static_cast<size_t>(first_private)));
+  if (n_pages < n_sealed_) {
+    const PageId old_end = chain_end();
+    n_sealed_ = n_pages;
+    if (chain_end() != kNoPage) pool_.add_user(chain_end());
+    pool_.drop_user(old_end);
+  }
+  pages_.resize(static_cast<size_t>(n_pages));
+}
+
+Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
+  const int64_t first = range.keep / kPageTokens, target = pages_for(range.end);
+  const bool in_chain = first < n_sealed_;  // the first page to write is sealed: another takes its place
+  const bool new_tables = !table_;
+  const int64_t kept = in_chain ? first : n_pages();
+  DSV41_TRY(allocate_tables());
+  Reservation taken;
+  std::vector<PageId> slot;
+  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - kept)), !has_windows(), donor, &taken, &slot));
+  PageId copied = kNoPage;
+  if (in_chain && range.keep % kPageTokens) {
+    copied = taken.take_page();
+    Status status = copy_page(pages_[static_cast<size_t>(first)], copied, queue);
+    if (status.ok()) status = queue.wait();
+    if (!status.ok()) {
+      pool_.give_back({&copied, 1});
+      pool_.give_back(slot);
+      return status;
+    }
+  }
+  if (in_chain) shorten(first);
+  if (copied != kNoPage) pages_.push_back(copied);
+  while (taken.n_pages()) pages_.push_back(taken.take_page());
+  if (!has_windows()) window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
+  return upload_tables(new_tables ? 0 : static_cast<size_t>(kept), queue);
+}
+
+Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, backend::Queue& queue, KvRef* donor) {
+  const int64_t first = range.keep / kPageTokens, target = pages_for(range.end);
+  assert(first <= other.n_sealed_);
+  DSV41_TRY(allocate_tables());
+  Reservation taken;
+  std::vector<PageId> slot;
+  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - first)), true, donor, &taken, &slot));
+  pages_.assign(other.pages_.begin(), other.pages_.begin() + first);
+  n_sealed_ = first;
+  if (chain_end() != kNoPage) pool_.add_user(chain_end());
+  while (taken.n_pages()) pages_.push_back(taken.take_page());
+  window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
+  if (range.keep % kPageTokens) {
+    DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(first)], pages_[static_cast<size_t>(first)], queue));
+  }
+  if (range.keep_windows && other.has_windows()) {
+    for (size_t i = 0; i < window_pages_.size(); ++i) {
+      DSV41_TRY(queue.copy(pool_.arena() + pool_.page_offset(window_pages_[i]),
+                           pool_.arena() + pool_.page_offset(other.window_pages_[i]), pool_.geometry().page_bytes()));
+    }
+    DSV41_TRY(queue.copy(open_rows_.data(), other.open_rows_.data(), open_rows_.bytes()));
+  }
+  DSV41_TRY(upload_tables(0, queue));
+  return queue.wait();
+}
+
+void SequenceKv::copy_ids(int64_t from, int64_t to, int32_t* out) const {
+  assert(to <= n_sealed_ * kPageTokens);
+  for (int64_t at = from; at < to;) {
+    const int64_t in_page = at % kPageTokens, n = std::min(to - at, kPageTokens - in_page);
+    std::memcpy(out, pool_.ids(pages_[static_cast<size_t>(at / kPageTokens)]).data() + in_page,
+                static_cast<size_t>(n) * sizeof(int32_t));
+    out += n;
+    at += n;
+  }
+}
+
+// ---- Views
 
 tensor::PagedField SequenceKv::main(int source) const {
   const PageGeometry& geometry = pool_.geometry();
@@ -72,8 +229,10 @@ tensor::WindowRing SequenceKv::ring(int64_t layer) const {
 }
 
 float* SequenceKv::open_rows(int source) const {
-  const int slot = open_slot_[static_cast<size_t>(source)];
-  if (slot < 0) return nullptr;
+  const std::vector<KvSource>& sources = pool_.geometry().shape().sources;
+  if (sources[static_cast<size_t>(source)].ratio != 2) return nullptr;
+  const int64_t slot = std::count_if(sources.begin(), sources.begin() + source,
+                                     [](const KvSource& before) { return before.ratio == 2; });
   return open_rows_.as<float>() + slot * kernels::kOpenRowSlots * 2 * pool_.geometry().shape().head_dim;
 }
 

@@ -17,6 +17,7 @@ namespace {
 constexpr int kOrderVersion = 1;
 constexpr int kMaxThreads = 1024;
 constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
+constexpr uintptr_t kSystemPage = 4096;
 
 // What both backends share: memory is host memory, weights stay where they are.
 class HostBackend : public Backend {
@@ -43,6 +44,12 @@ class HostBackend : public Backend {
     return out;
   }
 
+  void discard(void* data, uint64_t bytes) override {
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kSystemPage - 1) / kSystemPage * kSystemPage;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kSystemPage * kSystemPage;
+    if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
+
  protected:
   void free(void* data, uint64_t bytes, MemoryUse use) override {
     if (use == MemoryUse::kArena) {
@@ -63,8 +70,7 @@ class HostBackend : public Backend {
     if (raw == MAP_FAILED) return nullptr;
     const uintptr_t first = reinterpret_cast<uintptr_t>(raw);
     const uintptr_t aligned = (first + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-    constexpr uintptr_t kPage = 4096;
-    const uintptr_t end = (aligned + bytes + kPage - 1) / kPage * kPage;
+    const uintptr_t end = (aligned + bytes + kSystemPage - 1) / kSystemPage * kSystemPage;
     if (aligned > first) munmap(raw, aligned - first);
     if (end < first + padded) munmap(reinterpret_cast<void*>(end), first + padded - end);
     return reinterpret_cast<void*>(aligned);
