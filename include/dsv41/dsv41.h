@@ -312,6 +312,77 @@ typedef struct dsv41_fingerprint {
   char numeric_class[32]; /* NUL-terminated, as in dsv41_model_info; not part of the digests */
 } dsv41_fingerprint;
 
+/* How KV memory is kept. V4.1 has its native format only: FP4 records and index keys. */
+enum {
+  DSV41_KV_NATIVE = 0,    /* V4: FP8 records, FP4 index keys */
+  DSV41_KV_FP8_INDEX = 1, /* V4 only: FP8 records and index keys */
+  DSV41_KV_BF16 = 2       /* V4 only: records, index keys and window rows in BF16 */
+};
+
+typedef struct dsv41_plan_options {
+  uint32_t struct_size;
+  uint32_t kv_format; /* DSV41_KV_* */
+  const char* preset; /* "V4.1-Flash", "V4-Flash" or "V4-Pro"; NULL, with path NULL too: "V4.1-Flash" */
+  size_t preset_size;
+  const char* path; /* config.json of a V4.1 checkpoint, or a folder that holds one; NULL: preset. Set one at most */
+  size_t path_size;
+  uint64_t n_sessions;  /* 0: 1 */
+  uint64_t n_tokens;    /* of each session; 0: the longest session that the model knows */
+  uint32_t with_drafts; /* 1: window rows of the draft layers too; pools keep none so far */
+  uint32_t reserved0;
+  uint64_t reserved[8];
+} dsv41_plan_options;
+
+/* KV memory of n_sessions sessions of n_tokens tokens. Global records lie in pages that hold page_tokens tokens of
+ * every layer that has them; window and compressor rows are the same for a session of any length. Not counted: weights,
+ * scratch memory of a running call, page tables, token lists. */
+typedef struct dsv41_plan {
+  uint32_t struct_size;
+  uint32_t kv_format;      /* DSV41_KV_* */
+  uint64_t n_layers;       /* without draft layers */
+  uint64_t n_draft_layers; /* counted in; 0 unless options.with_drafts */
+  uint64_t max_tokens;     /* longest session that the model knows */
+  uint64_t n_sessions;
+  uint64_t n_tokens; /* of each session */
+  uint64_t page_tokens;
+  uint64_t page_bytes;
+  uint64_t page_payload_bytes;       /* page_bytes without padding */
+  double bytes_per_token;            /* page_payload_bytes / page_tokens, exact */
+  double padding_share;              /* of a page, [0, 1) */
+  uint64_t pages_per_session;        /* token pages */
+  uint64_t window_page_bytes;        /* V4.1: page_bytes, windows and tokens share the pool's pages */
+  uint64_t window_pages_per_session; /* drafts included */
+  uint64_t session_bytes;            /* what one session takes whatever its length: windows and state */
+  /* Of all sessions together: */
+  uint64_t token_payload_bytes; /* the records themselves */
+  uint64_t token_page_bytes;    /* the pages that hold them: V4.1: dsv41_pool_options.bytes */
+  uint64_t window_bytes;        /* in whole pages */
+  uint64_t draft_window_bytes;  /* what drafts add to it */
+  uint64_t state_bytes;         /* rows of the compressors until their record is complete */
+  uint64_t total_bytes;         /* token_page_bytes, window_bytes, draft_window_bytes, state_bytes */
+} dsv41_plan;
+
+/* Kinds of a dsv41_plan_field. MAIN and INDEX lie in pages, the others belong to a session. */
+enum {
+  DSV41_KV_FIELD_MAIN = 1,  /* records of the global attention */
+  DSV41_KV_FIELD_INDEX = 2, /* keys of the indexer */
+  DSV41_KV_FIELD_WINDOW = 3,
+  DSV41_KV_FIELD_DRAFT_WINDOW = 4,
+  DSV41_KV_FIELD_STATE = 5,      /* compressor rows, f32 */
+  DSV41_KV_FIELD_INDEX_STATE = 6 /* rows of the indexer's own compressor, f32 (V4) */
+};
+
+/* Frozen layout: never grows. Equal records of n_layers layers, in one page or in one session. */
+typedef struct dsv41_plan_field {
+  uint32_t kind;  /* DSV41_KV_FIELD_* */
+  uint32_t ratio; /* tokens of one record; windows: 1; states: of the record that the rows become */
+  uint64_t n_layers;
+  uint64_t entries;       /* of one layer */
+  uint64_t entry_bytes;   /* of one record or row */
+  uint64_t payload_bytes; /* n_layers * entries * entry_bytes */
+  uint64_t stored_bytes;  /* the same with alignment and spare rows of pages */
+} dsv41_plan_field;
+
 typedef struct dsv41_pool_options {
   uint32_t struct_size;
   uint32_t max_sessions; /* sessions that may live at once; 0: 16 */
@@ -536,6 +607,8 @@ DSV41_API void dsv41_runtime_options_init(dsv41_runtime_options* options, size_t
 DSV41_API void dsv41_model_options_init(dsv41_model_options* options, size_t size);
 DSV41_API void dsv41_model_info_init(dsv41_model_info* info, size_t size);
 DSV41_API void dsv41_fingerprint_init(dsv41_fingerprint* fingerprint, size_t size);
+DSV41_API void dsv41_plan_options_init(dsv41_plan_options* options, size_t size);
+DSV41_API void dsv41_plan_init(dsv41_plan* plan, size_t size);
 DSV41_API void dsv41_pool_options_init(dsv41_pool_options* options, size_t size);
 DSV41_API void dsv41_pool_stats_init(dsv41_pool_stats* stats, size_t size);
 DSV41_API void dsv41_session_options_init(dsv41_session_options* options, size_t size);
@@ -623,6 +696,19 @@ DSV41_API dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info
  * 0.1. */
 DSV41_API dsv41_status dsv41_model_fingerprint(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error);
 DSV41_API void dsv41_model_release(dsv41_model* model);
+
+/* Computes the KV memory of sessions from a model's name or its config.json, into *out (not NULL): arithmetic alone,
+ * no weights. The V4 models are there to size machines; this library does not run them. options: NULL for one session
+ * of V4.1-Flash at its full length. Codes: UNSUPPORTED (kv_format), LIMIT (n_tokens above max_tokens, more than 2^64
+ * bytes), and for a path NOT_FOUND, IO, PERMISSION, CHECKPOINT, CHECKPOINT_UNSUPPORTED. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_model_plan(dsv41_runtime* runtime, const dsv41_plan_options* options, dsv41_plan* out,
+                                        dsv41_error* error);
+
+/* What the pages and sessions of that plan consist of: page fields first. Buffer convention 5. Options and codes as
+ * dsv41_model_plan. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_model_plan_fields(dsv41_runtime* runtime, const dsv41_plan_options* options,
+                                               dsv41_plan_field* buffer, size_t capacity, size_t* n,
+                                               dsv41_error* error);
 
 /* ---------------------------------------------------------------------------------------------------------- pool */
 
@@ -854,6 +940,8 @@ typedef struct dsv41_api {
   void (*model_options_init)(dsv41_model_options* options, size_t size);
   void (*model_info_init)(dsv41_model_info* info, size_t size);
   void (*fingerprint_init)(dsv41_fingerprint* fingerprint, size_t size);
+  void (*plan_options_init)(dsv41_plan_options* options, size_t size);
+  void (*plan_init)(dsv41_plan* plan, size_t size);
   void (*pool_options_init)(dsv41_pool_options* options, size_t size);
   void (*pool_stats_init)(dsv41_pool_stats* stats, size_t size);
   void (*session_options_init)(dsv41_session_options* options, size_t size);
@@ -887,6 +975,10 @@ typedef struct dsv41_api {
   dsv41_status (*model_info_get)(dsv41_model* model, dsv41_model_info* out, dsv41_error* error);
   dsv41_status (*model_fingerprint)(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error);
   void (*model_release)(dsv41_model* model);
+  dsv41_status (*model_plan)(dsv41_runtime* runtime, const dsv41_plan_options* options, dsv41_plan* out,
+                             dsv41_error* error);
+  dsv41_status (*model_plan_fields)(dsv41_runtime* runtime, const dsv41_plan_options* options, dsv41_plan_field* buffer,
+                                    size_t capacity, size_t* n, dsv41_error* error);
   dsv41_status (*pool_create)(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
                               dsv41_error* error);
   dsv41_status (*pool_stats_get)(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error);

@@ -66,6 +66,8 @@ inline void init(dsv41_runtime_options* value, size_t size) { dsv41_runtime_opti
 inline void init(dsv41_model_options* value, size_t size) { dsv41_model_options_init(value, size); }
 inline void init(dsv41_model_info* value, size_t size) { dsv41_model_info_init(value, size); }
 inline void init(dsv41_fingerprint* value, size_t size) { dsv41_fingerprint_init(value, size); }
+inline void init(dsv41_plan_options* value, size_t size) { dsv41_plan_options_init(value, size); }
+inline void init(dsv41_plan* value, size_t size) { dsv41_plan_init(value, size); }
 inline void init(dsv41_pool_options* value, size_t size) { dsv41_pool_options_init(value, size); }
 inline void init(dsv41_pool_stats* value, size_t size) { dsv41_pool_stats_init(value, size); }
 inline void init(dsv41_session_options* value, size_t size) { dsv41_session_options_init(value, size); }
@@ -184,6 +186,18 @@ class Runtime {
     auto out = make<dsv41_metrics>();
     detail::check([&](dsv41_error* error) { return dsv41_metrics_get(get(), &out, error); });
     return out;
+  }
+
+  dsv41_plan plan(const dsv41_plan_options& options) const {
+    auto out = make<dsv41_plan>();
+    detail::check([&](dsv41_error* error) { return dsv41_model_plan(get(), &options, &out, error); });
+    return out;
+  }
+  std::vector<dsv41_plan_field> plan_fields(const dsv41_plan_options& options) const {
+    return detail::fetch<std::vector<dsv41_plan_field>>(
+        8, [&](dsv41_plan_field* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+          return dsv41_model_plan_fields(get(), &options, buffer, capacity, n, error);
+        });
   }
 
   dsv41_runtime* get() const noexcept { return owner_.get(); }

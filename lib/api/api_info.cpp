@@ -91,6 +91,8 @@ void dsv41_runtime_options_init(dsv41_runtime_options* options, size_t size) { i
 void dsv41_model_options_init(dsv41_model_options* options, size_t size) { init_struct(options, size); }
 void dsv41_model_info_init(dsv41_model_info* info, size_t size) { init_struct(info, size); }
 void dsv41_fingerprint_init(dsv41_fingerprint* fingerprint, size_t size) { init_struct(fingerprint, size); }
+void dsv41_plan_options_init(dsv41_plan_options* options, size_t size) { init_struct(options, size); }
+void dsv41_plan_init(dsv41_plan* plan, size_t size) { init_struct(plan, size); }
 void dsv41_pool_options_init(dsv41_pool_options* options, size_t size) { init_struct(options, size); }
 void dsv41_pool_stats_init(dsv41_pool_stats* stats, size_t size) { init_struct(stats, size); }
 void dsv41_session_options_init(dsv41_session_options* options, size_t size) { init_struct(options, size); }

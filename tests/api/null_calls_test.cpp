@@ -70,6 +70,11 @@ std::vector<Row> null_rows() {
       {"dsv41_fingerprint_init", quiet([] { dsv41_fingerprint_init(nullptr, 8); })},
       {"dsv41_model_fingerprint", [](dsv41_error* e) { return dsv41_model_fingerprint(nullptr, nullptr, e); }},
       {"dsv41_model_release", quiet([] { dsv41_model_release(nullptr); })},
+      {"dsv41_plan_options_init", quiet([] { dsv41_plan_options_init(nullptr, 8); })},
+      {"dsv41_plan_init", quiet([] { dsv41_plan_init(nullptr, 8); })},
+      {"dsv41_model_plan", [](dsv41_error* e) { return dsv41_model_plan(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_model_plan_fields",
+       [](dsv41_error* e) { return dsv41_model_plan_fields(nullptr, nullptr, nullptr, 0, nullptr, e); }},
       {"dsv41_pool_create", [](dsv41_error* e) { return dsv41_pool_create(nullptr, nullptr, nullptr, e); }},
       {"dsv41_pool_stats_get", [](dsv41_error* e) { return dsv41_pool_stats_get(nullptr, nullptr, e); }},
       {"dsv41_pool_check", [](dsv41_error* e) { return dsv41_pool_check(nullptr, e); }},
@@ -167,6 +172,11 @@ TEST_SUITE("api/null_calls") {
         {"dsv41_model_open", [&](dsv41_error* e) { return dsv41_model_open(o.runtime.get(), nullptr, nullptr, e); }},
         {"dsv41_model_info_get", [&](dsv41_error* e) { return dsv41_model_info_get(o.model.get(), nullptr, e); }},
         {"dsv41_model_fingerprint", [&](dsv41_error* e) { return dsv41_model_fingerprint(o.model.get(), nullptr, e); }},
+        {"dsv41_model_plan", [&](dsv41_error* e) { return dsv41_model_plan(o.runtime.get(), nullptr, nullptr, e); }},
+        {"dsv41_model_plan_fields",
+         [&](dsv41_error* e) { return dsv41_model_plan_fields(o.runtime.get(), nullptr, nullptr, 0, nullptr, e); }},
+        {"dsv41_model_plan_fields",
+         [&](dsv41_error* e) { return dsv41_model_plan_fields(o.runtime.get(), nullptr, nullptr, 4, &n, e); }},
         {"dsv41_pool_create", [&](dsv41_error* e) { return dsv41_pool_create(o.model.get(), nullptr, nullptr, e); }},
         {"dsv41_pool_stats_get", [&](dsv41_error* e) { return dsv41_pool_stats_get(o.pool.get(), nullptr, e); }},
         {"dsv41_session_create",
@@ -291,6 +301,33 @@ TEST_SUITE("api/null_calls") {
     model([](auto& x) { x.folder = "/no/such/folder", x.folder_size = 15; }, DSV41_NOT_FOUND);
     model([](auto& x) { x.backends = "warp9", x.backends_size = 5; }, DSV41_BACKEND_UNAVAILABLE);
     model([](auto& x) { x.backends = ",,", x.backends_size = 2; }, DSV41_INVALID_ARG);
+
+    const auto plan = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_plan_options>();
+      change(options);
+      check_fails({"dsv41_model_plan",
+                   [&](dsv41_error* e) {
+                     auto out = make<dsv41_plan>();
+                     return dsv41_model_plan(o.runtime.get(), &options, &out, e);
+                   }},
+                  want);
+    };
+    plan([](auto& x) { x.kv_format = 3; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.kv_format = DSV41_KV_BF16; }, DSV41_UNSUPPORTED);
+    plan([](auto& x) { x.with_drafts = 2; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.preset_size = 3; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.preset = "V4.1-Flash", x.preset_size = 0; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.preset = "V4.1-Flash", x.preset_size = 4; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.path = "a\0b", x.path_size = 3; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.path = "", x.path_size = 0; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.path_size = 3; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.path = x.preset = "V4-Pro", x.path_size = x.preset_size = 6; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.path = "/no/such/folder", x.path_size = 15; }, DSV41_NOT_FOUND);
+    plan([](auto& x) { x.n_tokens = UINT64_MAX; }, DSV41_LIMIT);
+    plan([](auto& x) { x.n_sessions = UINT64_MAX; }, DSV41_LIMIT);
+    plan([](auto& x) { x.n_sessions = UINT64_MAX, x.n_tokens = 1; }, DSV41_LIMIT);
+    plan([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
+    plan([](auto& x) { x.reserved0 = 1; }, DSV41_INVALID_ARG);
 
     const auto pool = [&](auto change, dsv41_status want) {
       auto options = make<dsv41_pool_options>();
