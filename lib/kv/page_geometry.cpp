@@ -64,6 +64,19 @@ int64_t PageGeometry::pages_per_window_slot() const {
   return (rows + per_page - 1) / per_page;
 }
 
+Sha256Digest PageGeometry::layout_id() const {
+  std::string text = "dsv41 pages 1; tokens " + std::to_string(kPageTokens) + "; bytes " + std::to_string(page_bytes_);
+  for (const PageField& field : fields_) {
+    const KvSource& source = shape_.sources[static_cast<size_t>(field.source)];
+    text += "; " + std::string(field.is_index ? "index" : "main") + " " + std::to_string(source.layer) + " ratio " +
+            std::to_string(source.ratio) + " at " + std::to_string(field.offset) + " codes " +
+            std::to_string(field.code_bytes) + " scales " + std::to_string(field.scale_bytes);
+  }
+  text += "; windows " + std::to_string(shape_.n_window_layers) + " x " + std::to_string(shape_.sliding_window) + " x " +
+          std::to_string(window_row_bytes_);
+  return sha256(text);
+}
+
 tensor::PagedField PageGeometry::view(const PageField& field, std::byte* arena, const uint64_t* page_offsets) const {
   tensor::PagedField view;
   view.arena = arena;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "tensor/paged_view.h"
 
@@ -61,6 +62,10 @@ class PageGeometry {
   uint32_t window_row_bytes() const { return window_row_bytes_; }
   uint32_t window_rows_per_page() const { return static_cast<uint32_t>(page_bytes_ / window_row_bytes_); }
   int64_t pages_per_window_slot() const;
+
+  // SHA-256 over everything that says where a record lies and what its bytes mean: two geometries with one id may
+  // exchange pages.
+  Sha256Digest layout_id() const;
 
   // A view of `field` over the pages of one sequence, in an arena at `arena`.
   tensor::PagedField view(const PageField& field, std::byte* arena, const uint64_t* page_offsets) const;

@@ -37,14 +37,19 @@ void KvRef::release() {
 }
 
 Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
-  if (pages_for(range.end) > std::max<int64_t>(1, pages_for(kv_->max_tokens_))) {
-    return Status(Code::kCONTEXT_FULL, "more tokens than the session's limit");
+  if (is_shared()) {
+    DSV41_TRY_ASSIGN(*this, copy(range, queue, donor));
+    return Status();
   }
-  if (!is_shared()) return kv_->write_in_place(range, queue, donor);
-  KvRef copy = create(kv_->pool_, kv_->root_, kv_->max_tokens_);
-  DSV41_TRY(copy.kv_->copy_from(*kv_, range, queue, donor));
-  *this = std::move(copy);
-  return Status();
+  DSV41_TRY(kv_->check_fits(range));
+  return kv_->write_in_place(range, queue, donor);
+}
+
+Result<KvRef> KvRef::copy(const WriteRange& range, backend::Queue& queue, KvRef* donor) const {
+  DSV41_TRY(kv_->check_fits(range));
+  KvRef made = create(kv_->pool_, kv_->root_, kv_->max_tokens_);
+  DSV41_TRY(made.kv_->copy_from(*kv_, range, queue, donor));
+  return made;
 }
 
 void KvRef::release_beyond(int64_t n_tokens) {
@@ -81,6 +86,11 @@ SequenceKv::~SequenceKv() {
   pool_.drop_user(chain_end());
   pool_.give_back(std::span(pages_).subspan(static_cast<size_t>(n_sealed_)));
   pool_.give_back(window_pages_);
+}
+
+Status SequenceKv::check_fits(const WriteRange& range) const {
+  if (pages_for(range.end) <= std::max<int64_t>(1, pages_for(max_tokens_))) return Status();
+  return Status(Code::kCONTEXT_FULL, "more tokens than the session's limit");
 }
 
 Status SequenceKv::allocate_tables() {
@@ -176,19 +186,19 @@ Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue
 }
 
 Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, backend::Queue& queue, KvRef* donor) {
-  const int64_t first = range.keep / kPageTokens, target = pages_for(range.end);
-  assert(first <= other.n_sealed_);
+  // Shared below the first page that is written, as far as the chain reaches; what is kept above it is copied.
+  const int64_t n_shared = std::min(range.keep / kPageTokens, other.n_sealed_), target = pages_for(range.end);
   DSV41_TRY(allocate_tables());
   Reservation taken;
   std::vector<PageId> slot;
-  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - first)), true, donor, &taken, &slot));
-  pages_.assign(other.pages_.begin(), other.pages_.begin() + first);
-  n_sealed_ = first;
+  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - n_shared)), true, donor, &taken, &slot));
+  pages_.assign(other.pages_.begin(), other.pages_.begin() + n_shared);
+  n_sealed_ = n_shared;
   if (chain_end() != kNoPage) pool_.add_user(chain_end());
   while (taken.n_pages()) pages_.push_back(taken.take_page());
   window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
-  if (range.keep % kPageTokens) {
-    DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(first)], pages_[static_cast<size_t>(first)], queue));
+  for (int64_t i = n_shared; i < pages_for(range.keep); ++i) {
+    DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(i)], pages_[static_cast<size_t>(i)], queue));
   }
   if (range.keep_windows && other.has_windows()) {
     for (size_t i = 0; i < window_pages_.size(); ++i) {

@@ -55,9 +55,10 @@ class KvRef {
   bool is_shared() const;  // somebody else holds it too
   // Afterwards this reference is the only one to its object, with private pages for `range` and a window slot; what
   // others hold is unchanged. CONTEXT_FULL, POOL_FULL and failed allocations change nothing. `donor` (may be null) gives
-  // its window slot where the pool has none left; its own windows are lost then. The sealed chain must reach keep
-  // rounded down to a page.
+  // its window slot where the pool has none left; its own windows are lost then.
   Status make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor = nullptr);
+  // A copy that is writable for `range`, beside this one; as make_writable otherwise. `donor` may be this one.
+  Result<KvRef> copy(const WriteRange& range, backend::Queue& queue, KvRef* donor = nullptr) const;
   // Gives back the pages that no token of [0, n_tokens) needs; nothing happens to a shared object. A page that holds
   // n_tokens in its middle stays.
   void release_beyond(int64_t n_tokens);
@@ -106,6 +107,7 @@ class SequenceKv {
   SequenceKv(PagePool& pool, PrefixRootRef root, int64_t max_tokens)
       : pool_(pool), root_(std::move(root)), max_tokens_(max_tokens) {}
   ~SequenceKv();
+  Status check_fits(const WriteRange& range) const;
   Status allocate_tables();
   Status write_in_place(const WriteRange& range, backend::Queue& queue, KvRef* donor);
   Status copy_from(const SequenceKv& other, const WriteRange& range, backend::Queue& queue, KvRef* donor);
