@@ -66,8 +66,8 @@ Status Forward::set_sequence_tables() {
       const StepSequence& sequence = sequences_[s];
       kernels::AttentionSequence entry;
       entry.ring = sequence.rings[static_cast<size_t>(layer)];
-      entry.fresh = fresh(layer) + row_offset_[s] * window_row_bytes_;
-      entry.fresh_first = sequence.first_position;
+      entry.fresh_first = std::max(sequence.first_position, sequence.window_from);
+      entry.fresh = fresh(layer) + (row_offset_[s] + entry.fresh_first - sequence.first_position) * window_row_bytes_;
       entry.floor = sequence.floor;
       if (config_.compress_ratio(layer)) entry.main = sequence.main[source_of(layer)];
       host_attention_.push_back(entry);
@@ -304,8 +304,12 @@ Status Forward::commit_windows(std::span<const StepSequence> sequences, int64_t 
     const uint8_t* records = fresh(layer);
     for (const StepSequence& sequence : sequences) {
       const tensor::WindowRing& ring = sequence.rings[static_cast<size_t>(layer)];
-      const int64_t keep = std::min<int64_t>(sequence.n_rows, ring.capacity), skip = sequence.n_rows - keep;
-      DSV41_TRY(queue_->store_window({records + skip * window_row_bytes_, ring, sequence.first_position + skip, keep}));
+      const int64_t below = std::max<int64_t>(0, sequence.window_from - sequence.first_position);
+      const int64_t skip = std::max(below, sequence.n_rows - ring.capacity);
+      if (skip < sequence.n_rows) {
+        DSV41_TRY(queue_->store_window({records + skip * window_row_bytes_, ring, sequence.first_position + skip,
+                                        sequence.n_rows - skip}));
+      }
       records += sequence.n_rows * window_row_bytes_;
     }
   }
@@ -317,8 +321,12 @@ Status Forward::commit_encoder(std::span<const StepSequence> sequences) {
     if (config_.compress_ratio(config_.kv_source_layer_ids[source]) != 2) continue;
     int64_t at = n_ratio2_before(source) * max_rows_ * config_.head_dim;
     for (const StepSequence& sequence : sequences) {
-      DSV41_TRY(queue_->store_open_rows({compressor_k_ + at, compressor_gate_ + at, sequence.open_rows[source],
-                                         sequence.first_position, sequence.n_rows, config_.head_dim}));
+      const int64_t below = std::max<int64_t>(0, sequence.window_from - sequence.first_position);
+      if (below < sequence.n_rows) {
+        const int64_t from = at + below * config_.head_dim;
+        DSV41_TRY(queue_->store_open_rows({compressor_k_ + from, compressor_gate_ + from, sequence.open_rows[source],
+                                           sequence.first_position + below, sequence.n_rows - below, config_.head_dim}));
+      }
       at += sequence.n_rows * config_.head_dim;
     }
   }

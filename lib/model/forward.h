@@ -5,8 +5,8 @@
 // decode and verification are this one path: causality between rows of a step is by masks only.
 //
 // Nothing of a sequence's valid state changes before commit_*: window rows and compressor rows of the step stay in
-// scratch, and global records go only to entries at or beyond the step's first position. So a step that fails leaves
-// the sequence usable.
+// scratch, and global records go only to entries at or beyond the step's first position and its write floor. So a step
+// that fails leaves the sequence usable.
 //
 // The residual streams of the rows are at streams() and pre() between the two halves: bf16 [n_rows, hc_mult, hidden]
 // and f32 [n_rows, hc_mult].
@@ -33,6 +33,11 @@ struct StepSequence {
   const int32_t* history = nullptr;       // host: the n_history ids in front of tokens[0], oldest first (encoder)
   int64_t n_history = 0;                  // min(first_position, engram_max_ngram_size - 1)
   int64_t floor = 0;                      // lowest window position that the layers of this half may read
+  // Write floors of a replay (attention.md 7.4, 7.6): rows below window_from read the window rows and open rows that the
+  // sequence has and leave them as they are; entries whose last position lies below records_from (a multiple of every
+  // ratio) are not written.
+  int64_t window_from = 0;
+  int64_t records_from = 0;
   std::vector<tensor::PagedField> main;   // by position in kv_source_layer_ids
   std::vector<tensor::PagedField> index;  // likewise
   std::vector<float*> open_rows;          // likewise; null for ratio 1
