@@ -1,5 +1,5 @@
-// dsv41-chat: talk with a model, answer one prompt, or answer a list of conversations. Shows what a host does with the
-// C API: chat_engine.cpp holds every call of it.
+// dsv41-chat: talk with a model, answer one prompt, answer a list of conversations, or plan memory. Shows what a host
+// does with the C API: chat_engine.cpp and chat_plan.cpp hold every call of it.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +14,7 @@
 #include "chat_interactive.h"
 #include "chat_jsonl.h"
 #include "chat_options.h"
+#include "chat_plan.h"
 #include "chat_printer.h"
 #include "chat_terminal.h"
 
@@ -95,6 +96,7 @@ int explain_open_failure(const Options& options, const ApiError& error) {
 }
 
 int run(Options options) {
+  if (options.plan) return print_plan(options);
   if (!options.seed) options.seed = std::random_device{}();
   const bool interactive = !options.prompt && !options.prompt_file && !options.jsonl_file && stdin_is_terminal();
 

@@ -8,11 +8,11 @@ namespace dsv41_chat {
 namespace {
 
 constexpr const char* kFooter = R"(
-Without -p, --prompt-file or --jsonl the program talks on a terminal (/help lists its commands), and reads one prompt from
-stdin where stdin is a file or a pipe. Answers go to stdout, everything else to stderr. Ctrl-C stops the answer.
+Without -p, --prompt-file, --jsonl or --plan the program talks on a terminal (/help lists its commands), and reads one prompt
+from stdin where stdin is a file or a pipe. Answers go to stdout, everything else to stderr. Ctrl-C stops the answer.
 
-Exit codes: 0 answered; 1 failed while answering; 2 wrong options; 3 --model is not there or is no checkpoint; 4 the prompt
-or --jsonl file cannot be read; 5 --jsonl went through, but some lines ended in an error; 130 Ctrl-C.
+Exit codes: 0 answered; 1 failed while answering; 2 wrong options; 3 --model or --plan is not there or is no checkpoint; 4 the
+prompt or --jsonl file cannot be read; 5 --jsonl went through, but some lines ended in an error; 130 Ctrl-C.
 
 --jsonl: each line is an object with "messages" and, if wanted, "id", "mode" ("chat" or "thinking"), "effort", "drop_thinking",
 "tools". Each line is a conversation of its own and is answered by one line of stdout, in order:
@@ -68,6 +68,25 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   input->add_option("--prompt-file", o.prompt_file, "answer the text of a file and end")->type_name("FILE");
   input->add_option("--jsonl", o.jsonl_file, "answer a list of conversations, one JSON object a line")
       ->type_name("FILE");
+  CLI::Option* plan = input
+                          ->add_option("--plan", o.plan,
+                                       "print the KV memory of a model and end: a config.json, its folder, "
+                                       "V4.1-Flash, V4-Flash or V4-Pro")
+                          ->type_name("MODEL");
+
+  CLI::Option_group* planning = app.add_option_group("With --plan");
+  planning->add_option("--plan-sessions", o.plan_sessions, "number of sessions")
+      ->needs(plan)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  planning->add_option("--plan-tokens", o.plan_tokens, "tokens of each; 0: the model's limit")
+      ->needs(plan)
+      ->capture_default_str();
+  planning->add_option("--plan-kv", o.plan_kv, "how a V4 model keeps KV memory")
+      ->needs(plan)
+      ->check(CLI::IsMember({"native", "fp8-index", "bf16"}))
+      ->capture_default_str();
+  planning->add_flag("--plan-drafts", o.plan_drafts, "count draft layers too")->needs(plan);
 
   app.add_option("--system", o.system, "system prompt")->type_name("TEXT");
   std::string mode = "chat";

@@ -11,7 +11,7 @@ enum ExitCode : int {
   kAnswered = 0,
   kFailed = 1,         // the library reported a failure while answering, or stdout could not be written
   kUsage = 2,          // wrong options
-  kBadModel = 3,       // --model is not there or is no checkpoint
+  kBadModel = 3,       // --model or --plan is not there or is no checkpoint
   kBadInput = 4,       // a prompt or --jsonl file cannot be read
   kBadLines = 5,       // --jsonl: at least one line ended in an error; all others were answered
   kInterrupted = 130,  // Ctrl-C
@@ -42,6 +42,13 @@ struct Options {
   std::optional<uint64_t> seed;  // none: drawn at random; /stats shows it
 
   std::string history_file;  // empty: none
+
+  // --plan: instead of a conversation, tells the KV memory of a model.
+  std::optional<std::string> plan;  // config.json, its folder, or a preset of the library
+  std::string plan_kv = "native";   // or "fp8-index", "bf16"
+  uint64_t plan_sessions = 1;
+  uint64_t plan_tokens = 0;  // of each session; 0: the model's longest
+  bool plan_drafts = false;  // draft layers too
 };
 
 inline constexpr uint64_t kDefaultContextTokens = 65536;

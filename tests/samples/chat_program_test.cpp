@@ -157,6 +157,13 @@ TEST_SUITE("samples/chat") {
         {"missing prompt file", {"--prompt-file", "/nonexistent/prompt"}, 4},
         {"folder as prompt file", {"--prompt-file", "/"}, 4},
         {"missing jsonl file", {"--jsonl", "/nonexistent/lines"}, 4},
+        {"plan of an unknown model", {"--plan", "V5"}, 2},
+        {"plan of no session", {"--plan", "V4-Pro", "--plan-sessions", "0"}, 2},
+        {"plan beyond the model's limit", {"--plan", "V4-Pro", "--plan-tokens", "1048577"}, 2},
+        {"plan in a format that the model lacks", {"--plan", "V4.1-Flash", "--plan-kv", "bf16"}, 2},
+        {"plan and prompt", {"--plan", "V4-Pro", "-p", "Hi"}, 2},
+        {"plan options without plan", {"-p", "Hi", "--plan-tokens", "5"}, 2},
+        {"plan of a folder that is no checkpoint", {"--plan", "/"}, 3},
     };
     for (const Row& row : rows) {
       CAPTURE(row.name);
@@ -166,6 +173,23 @@ TEST_SUITE("samples/chat") {
       CHECK(result.err != "");
     }
     CHECK(chat({"--help"}).exit_code == 0);
+  }
+
+  TEST_CASE("a plan of memory needs no model and names its sums and fields") {
+    const ProgramOutput v4 = chat({"--plan", "V4-Pro", "--plan-kv", "bf16", "--plan-sessions", "2", "--plan-drafts"});
+    CHECK(v4.exit_code == 0);
+    for (const char* text :
+         {"V4-Pro, BF16: 2 sessions of 1,048,576 tokens", "9848 bytes per token; pages of 256 tokens", "20,652,752,896",
+          "windows of drafts", "index compressor row"}) {
+      CAPTURE(text);
+      CHECK(v4.out.find(text) != std::string::npos);
+    }
+    for (const std::string& place : {kNano, kNano + "/config.json"}) {
+      const ProgramOutput nano = chat({"--plan", place, "--plan-tokens", "1000"});
+      CHECK(nano.exit_code == 0);
+      CHECK(nano.out.find("native format: 1 session of 1,000 tokens") != std::string::npos);
+      CHECK(nano.out.find("8 token pages") != std::string::npos);
+    }
   }
 
   TEST_CASE("jsonl answers every line in order and reports bad lines in their place") {
