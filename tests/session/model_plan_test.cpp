@@ -179,13 +179,17 @@ TEST_SUITE("session/model_plan") {
   TEST_CASE("sessions multiply every kind") {
     PlanOptions options = preset("V4-Pro");
     options.n_tokens = 131072;
-    const kv::KvPlan one = plan_model(options).value().bytes;
+    options.with_drafts = true;
+    const ModelPlan plan = plan_model(options).value();
+    const kv::KvPlan& one = plan.bytes;
+    CHECK(one.total_bytes == one.token_page_bytes + plan.layout.slot_bytes());
     options.n_sessions = 16;
     const kv::KvPlan many = plan_model(options).value().bytes;
     CHECK(many.pages_per_session == one.pages_per_session);
     CHECK(many.token_payload_bytes == 16 * one.token_payload_bytes);
     CHECK(many.token_page_bytes == 16 * one.token_page_bytes);
     CHECK(many.window_bytes == 16 * one.window_bytes);
+    CHECK(many.draft_window_bytes == 16 * one.draft_window_bytes);
     CHECK(many.state_bytes == 16 * one.state_bytes);
     CHECK(many.total_bytes == 16 * one.total_bytes);
   }
