@@ -9,11 +9,13 @@ void add(const RunResult& one, RunResult* sum) {
   sum->position = one.position;
   sum->encoder_tokens_computed += one.encoder_tokens_computed;
   sum->decoder_tokens_computed += one.decoder_tokens_computed;
-  sum->tokens_reused = one.tokens_reused;
+  sum->hit_position = one.hit_position;
+  sum->hit_source = one.hit_source;
   sum->encoder_tokens_replayed += one.encoder_tokens_replayed;
   sum->decoder_tokens_replayed += one.decoder_tokens_replayed;
   sum->layer_tokens += one.layer_tokens;
   sum->result_class = std::max(sum->result_class, one.result_class);
+  sum->reference = one.reference;
   sum->time_ns += one.time_ns;
 }
 

@@ -1,18 +1,21 @@
 #include "session/pool.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "session/model_plan.h"
 
 namespace dsv41::session {
 namespace {
 
-kv::KvShape kv_shape(const model::ModelConfig& config) {
-  kv::KvShape shape;
-  for (int layer : config.kv_source_layer_ids)
-    shape.sources.push_back({layer, static_cast<int>(config.compress_ratio(layer))});
-  shape.head_dim = config.head_dim;
-  shape.index_head_dim = config.index_head_dim;
-  shape.n_window_layers = config.num_hidden_layers;
-  shape.sliding_window = config.sliding_window;
+ModelShape model_shape(const model::ModelConfig& config) {
+  ModelShape shape;
+  shape.n_encoder_layers = config.decoder_start();
+  shape.n_decoder_layers = config.num_hidden_layers - config.decoder_start();
+  shape.window = shape.least_hit = config.sliding_window;
+  for (int layer : config.kv_source_layer_ids) {
+    shape.ratio_multiple = std::lcm(shape.ratio_multiple, config.compress_ratio(layer));
+  }
   return shape;
 }
 
@@ -50,10 +53,15 @@ void ForwardCache::give_back(std::unique_ptr<model::Forward> forward) {
 Result<std::shared_ptr<Pool>> Pool::create(std::shared_ptr<const LoadedModel> model, const PoolOptions& options) {
   std::shared_ptr<Pool> pool(new Pool);
   pool->model_ = std::move(model);
-  pool->clock_ = options.clock;
-  DSV41_TRY_ASSIGN(kv::PageGeometry geometry, kv::PageGeometry::compute(kv_shape(pool->model_->config())));
+  pool->options_ = options;
+  const model::ModelConfig& config = pool->model_->config();
+  pool->shape_ = model_shape(config);
+  if (options.least_hit_tokens >= 0) pool->shape_.least_hit = options.least_hit_tokens;
+  DSV41_TRY_ASSIGN(kv::PageGeometry geometry, kv::PageGeometry::compute(kv_shape_of(config, /*with_drafts=*/false)));
   kv::PagePoolOptions pages;
   pages.n_window_slots = options.max_sessions;
+  pages.key_bits = options.key_bits;
+  pages.poison_pages = options.poison_pages;
   if (options.bytes) {
     pages.n_global_pages = options.bytes / geometry.page_bytes();
     if (pages.n_global_pages == 0) {
@@ -66,8 +74,39 @@ Result<std::shared_ptr<Pool>> Pool::create(std::shared_ptr<const LoadedModel> mo
     pages.n_global_pages += options.max_sessions;  // each session may leave its last page partly filled
   }
   DSV41_TRY_ASSIGN(pool->pages_, kv::PagePool::create(pool->model_->model().backend(), geometry, pages));
+  kv::WindowPoolOptions windows;
+  windows.clock = options.clock;
+  windows.ttl_ns = options.window_cache_ttl_ns ? options.window_cache_ttl_ns : kv::kDefaultWindowTtlNs;
+  if (options.window_cache) {
+    windows.budget_bytes = options.window_cache_bytes ? options.window_cache_bytes : kv::default_window_budget();
+  }
+  pool->windows_ = std::make_unique<kv::WindowPool>(windows);
   pool->forwards_ = std::make_unique<ForwardCache>(pool->model_->model());
+  pool->plain_root_ = pool->root({});
   return pool;
+}
+
+// All sessions of a pool share one model, so layout and fingerprint can stand for themselves here: the digest of the
+// layout, and nothing where no store needs the fingerprint.
+kv::PrefixRootRef Pool::root(std::span<const std::byte> salt) {
+  if (salt.empty() && plain_root_) return plain_root_;
+  const Sha256Digest layout = pages_->geometry().layout_id();
+  return pages_->root({std::as_bytes(std::span(layout)), {}, salt});
+}
+
+uint64_t Pool::trim(uint64_t target_bytes) {
+  const uint64_t page_bytes = pages_->geometry().page_bytes();
+  const kv::PagePoolStats stats = pages_->stats();
+  const uint64_t n_held = stats.global_pages - stats.global_pages_free - stats.global_pages_cached;
+  const uint64_t held_bytes = n_held * page_bytes, used_bytes = held_bytes + stats.global_pages_cached * page_bytes;
+  const uint64_t window_target = target_bytes > used_bytes ? target_bytes - used_bytes : 0;
+  const uint64_t from_windows = windows_->trim(window_target);
+  return from_windows + pages_->trim(target_bytes / page_bytes) * page_bytes;
+}
+
+Status Pool::check_invariants() {
+  DSV41_TRY(pages_->check_invariants());
+  return windows_->check_invariants();
 }
 
 }  // namespace dsv41::session

@@ -1,4 +1,5 @@
-// Pool: KV memory of one model, shared by its sessions. Any thread.
+// Pool: KV memory of one model, shared by its sessions: pages, prefix tree, host window pool, scratch memory of the
+// forward pass, counters. Any thread.
 #pragma once
 
 #include <atomic>
@@ -8,16 +9,26 @@
 
 #include "base/clock.h"
 #include "kv/page_pool.h"
+#include "kv/window_pool.h"
 #include "model/forward.h"
 #include "session/loaded_model.h"
+#include "session/replay_plan.h"
 
 namespace dsv41::session {
 
 struct PoolOptions {
   uint64_t bytes = 0;          // budget of global pages; 0: derived from `tokens`
   uint64_t tokens = 0;         // tokens of global KV; with bytes = 0 and tokens = 0: kDefaultTokens
-  uint32_t max_sessions = 16;  // window slots
-  Clock clock;                 // times in results
+  uint32_t max_sessions = 16;  // window slots: sessions that have run something and were neither reset nor released
+  Clock clock;                 // times in results, expiry of window entries
+  bool prefix_cache = true;    // prefill and sync look for cached prefixes
+  bool window_cache = true;    // windows are kept in host memory
+  bool window_cache_decoder = true;  // with the decoder's half
+  uint64_t window_cache_bytes = 0;   // 0: a tenth of the machine's memory
+  uint64_t window_cache_ttl_ns = 0;  // 0: five minutes
+  int64_t least_hit_tokens = -1;     // page hits of at most so many tokens are computed again; -1: the window (tests: less)
+  int key_bits = 128;                // tests
+  bool poison_pages = false;         // tests
 };
 inline constexpr uint64_t kDefaultTokens = 65536;
 
@@ -25,11 +36,16 @@ inline constexpr uint64_t kDefaultTokens = 65536;
 struct PoolCounters {
   std::atomic<uint64_t> encoder_tokens_computed{0};
   std::atomic<uint64_t> decoder_tokens_computed{0};
+  std::atomic<uint64_t> encoder_tokens_replayed{0};
+  std::atomic<uint64_t> decoder_tokens_replayed{0};
   std::atomic<uint64_t> tokens_reused{0};
-  std::atomic<uint64_t> layer_tokens{0};  // layer x token units
+  std::atomic<uint64_t> tokens_hit_prefix{0};  // of the reused ones: from pages of the prefix tree
+  std::atomic<uint64_t> tokens_hit_window{0};  // of the reused ones: with a window entry
+  std::atomic<uint64_t> layer_tokens{0};       // layer x token units
   std::atomic<uint64_t> calls_cancelled{0};
   std::atomic<uint64_t> cancel_latency_ns_max{0};  // from the trigger being seen to the call's return
   std::atomic<uint64_t> sessions_created{0};
+  std::atomic<uint64_t> sessions_forked{0};
   std::atomic<uint64_t> sessions_open{0};
 };
 
@@ -53,18 +69,31 @@ class Pool {
   static Result<std::shared_ptr<Pool>> create(std::shared_ptr<const LoadedModel> model, const PoolOptions& options);
 
   const std::shared_ptr<const LoadedModel>& loaded_model() const { return model_; }
+  const PoolOptions& options() const { return options_; }
+  const ModelShape& shape() const { return shape_; }
   kv::PagePool& pages() { return *pages_; }
   const kv::PagePool& pages() const { return *pages_; }
+  kv::WindowPool& windows() { return *windows_; }
   PoolCounters& counters() { return counters_; }
   ForwardCache& forwards() { return *forwards_; }
-  const Clock& clock() const { return clock_; }
+  const Clock& clock() const { return options_.clock; }
+
+  // The start of the chains of sessions with this salt.
+  kv::PrefixRootRef root(std::span<const std::byte> salt);
+  // Drops window entries, then cached pages, least recently used first, until pages in use and window entries take at
+  // most target_bytes, and gives free memory back to the system. Returns the bytes dropped.
+  uint64_t trim(uint64_t target_bytes);
+  Status check_invariants();
 
  private:
   Pool() = default;
   std::shared_ptr<const LoadedModel> model_;
+  PoolOptions options_;
+  ModelShape shape_;
   std::unique_ptr<kv::PagePool> pages_;
+  std::unique_ptr<kv::WindowPool> windows_;
   std::unique_ptr<ForwardCache> forwards_;
-  Clock clock_;
+  kv::PrefixRootRef plain_root_;  // without salt
   PoolCounters counters_;
 };
 

@@ -1,46 +1,47 @@
 // Session: one inference timeline, a list of tokens and the KV state that belongs to it.
 //
-// A session holds tokens [0, position). prefill and decode append; truncate and reset cut. position() always equals the
-// number of tokens. A call that fails or is cancelled leaves the session exactly as it was before the call.
+// A session holds tokens [0, position). prefill and decode append; sync makes the session hold a given list; truncate,
+// fork and reset cut without running the model. What a cut leaves missing (window rows) is rebuilt by the next call that
+// runs the model, from the cheapest of: the session's own rows, a window entry in host memory, cached pages and a bounded
+// replay, everything again. plan() answers what the next call would do; every call reports what it did.
 //
-// Prefill runs the encoder (layers below decoder_start) and the global KV of the first decoder layer on all new tokens.
-// The decoder runs on all of them when there are at most `sliding_window` or the policy is kFull, else on the last
-// sliding_window tokens (decoder bounded replay, attention.md 7.5); older decoder window rows then count as missing.
+// Global KV of complete pages is sealed and shared; the partly filled page, window slot and open rows belong to the
+// session and are shared with a fork until one of them writes. A call works on a copy of what it must not lose, except
+// that it appends in place to intact windows.
 //
-// Truncating keeps the windows when the ring still holds the rows that the next token needs (the ring has 8 spare
-// rows). Else the session is marked: the next prefill or decode recomputes from token 0, in one call together with its
-// new tokens, and reports those tokens as computed.
+// After a failed or cancelled call a session is as before the call, with two exceptions that the result's position
+// tells: a sync that continues the session's own windows has cut it to the common prefix; so has a sync for which the
+// pool had no room beside the old tokens.
 //
-// One thread at a time; may move between threads. Different sessions of one pool may run at once.
+// One thread at a time; may move between threads. Different sessions of one pool may run at once, forks too.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "kv/sequence_kv.h"
 #include "model/forward.h"
 #include "session/pool.h"
+#include "session/replay_plan.h"
 
 namespace dsv41::session {
 
-enum class DecoderPolicy : uint8_t { kBounded, kFull };
-
-// How a result relates to one uninterrupted run over the same tokens. kBitIdentical: the same bytes. kExact: the same
-// mathematics. kApproximate: an encoder bounded replay took part.
-enum class ResultClass : uint8_t { kBitIdentical, kExact, kApproximate };
-
 struct SessionOptions {
-  int64_t max_tokens = 0;  // 0: the model's max_position_embeddings
-  DecoderPolicy decoder = DecoderPolicy::kBounded;
+  int64_t max_tokens = 0;    // 0: the model's max_position_embeddings
+  ReplayPolicy replay;       // of all calls; set_replay changes it
   int64_t chunk_tokens = 0;  // default chunk of prefill calls; 0: kDefaultChunkTokens
+  std::string salt;          // sessions with different salts never share pages
 };
 inline constexpr int64_t kDefaultChunkTokens = 512;
 inline constexpr int64_t kMaxChunkTokens = 8192;
+inline constexpr size_t kMaxSaltBytes = 4096;
 
 struct RunOptions {
   const CancelFlag* cancel = nullptr;  // looked at in every layer of every chunk
@@ -52,43 +53,79 @@ struct RunOptions {
 };
 
 struct RunResult {
-  int64_t position = 0;  // after the call; after a failure: unchanged
-  int64_t encoder_tokens_computed = 0;
+  int64_t position = 0;  // after the call, failed or not
+  int64_t hit_position = 0;  // tokens whose global KV was there: computed by nobody in this call
+  HitSource hit_source = HitSource::kNone;
+  int64_t encoder_tokens_computed = 0;  // hit_position + this = tokens that the call was asked for
   int64_t decoder_tokens_computed = 0;
-  int64_t tokens_reused = 0;  // tokens of the session before the call that were not recomputed
-  int64_t encoder_tokens_replayed = 0;
+  int64_t encoder_tokens_replayed = 0;  // tokens below hit_position that ran again
   int64_t decoder_tokens_replayed = 0;
   int64_t layer_tokens = 0;  // layer x token units
   ResultClass result_class = ResultClass::kBitIdentical;
+  Reference reference = Reference::kLive;
   uint64_t time_ns = 0;
 };
 
-struct TruncateResult {
-  int64_t position = 0;
-  int64_t tokens_to_recompute = 0;  // 0: the windows are intact
+// Global KV of tokens [first, end) descends from these hits.
+struct ProvenanceRange {
+  int64_t first = 0;
+  int64_t end = 0;
+  kv::Provenance provenance;
+};
+
+// Parts of a session's state, for digest().
+enum DigestPart : uint32_t {
+  kDigestTokens = 1,
+  kDigestGlobalKv = 2,
+  kDigestEncoderWindows = 4,  // rows that the next token may read; nothing when they do not cover it
+  kDigestDecoderWindows = 8,
+  kDigestOpenRows = 16,
+  kDigestLogits = 32,
+  kDigestAll = 63,
 };
 
 class Session {
  public:
-  // Takes a window slot: POOL_FULL when all are in use.
+  // Takes no memory of the pool: pages and a window slot come with the first call that runs the model.
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<Pool> pool, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Appends tokens (at least one; ids in [0, vocab)). INVALID_ARG names the first bad id; CONTEXT_FULL and POOL_FULL
-  // leave the session as it was. `result` may be null.
+  // Append tokens (at least one; ids in [0, vocab)). INVALID_ARG names the first bad id; CONTEXT_FULL and POOL_FULL
+  // leave the session as it was; REPLAY_REQUIRED: window rows are missing and the policy is kRefuse. prefill of an empty
+  // session is a sync. `result` may be null.
   Status prefill(std::span<const int32_t> tokens, const RunOptions& options, RunResult* result);
   Status decode(int32_t token, const RunOptions& options, RunResult* result);
+  // Makes the session hold `tokens` (at least one), with logits: keeps what it has in common with them, or takes cached
+  // pages and windows, whatever computes least, and computes the rest.
+  Status sync(std::span<const int32_t> tokens, const RunOptions& options, RunResult* result);
+  // Rebuilds missing window rows now, without new tokens; no logits come of it. encoder_only: leaves the decoder's.
+  Status replay(bool encoder_only, const RunOptions& options, RunResult* result);
+  // Recomputes whatever descends from an encoder bounded replay; with logits. Nothing to do: keeps all.
+  Status make_exact(const RunOptions& options, RunResult* result);
 
-  // position must be <= position(). Drops logits unless nothing is cut. Never runs the model.
-  Status truncate(int64_t position, TruncateResult* result);
+  // What the next sync of `tokens`, or (append) the next prefill of that many tokens would do under `policy`.
+  // REPLAY_REQUIRED as the call. May count cached pages as used.
+  Result<RunPlan> plan_sync(std::span<const int32_t> tokens, const ReplayPolicy& policy);
+  Result<RunPlan> plan_append(int64_t n_tokens, const ReplayPolicy& policy);
+
+  // position must be <= position(). Drops logits unless nothing is cut. Never runs the model, takes no pages.
+  Status truncate(int64_t position);
+  // A session with the first `position` tokens and this one's options; logits too if that is all of them. This one
+  // stays as it is. Takes no pages.
+  Result<std::unique_ptr<Session>> fork(int64_t position);
   // As a new session with the same options.
   void reset();
+  void set_replay(const ReplayPolicy& policy) { options_.replay = policy; }
 
-  int64_t position() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t position() const { return position_; }
   int64_t max_tokens() const { return options_.max_tokens; }
-  std::span<const int32_t> tokens() const { return tokens_; }
+  std::vector<int32_t> tokens() const;
+  // tokens [from, to), into out.
+  void copy_tokens(int64_t from, int64_t to, int32_t* out) const;
+  // How many of `tokens` the session begins with.
+  int64_t common_prefix(std::span<const int32_t> tokens) const;
   const SessionOptions& options() const { return options_; }
   const Pool& pool() const { return *pool_; }
   Pool& pool() { return *pool_; }
@@ -96,55 +133,91 @@ class Session {
   // Logits of the next token [vocab_size] f32, valid until the next call that changes the session. STATE when there are
   // none (new, truncated or marked session).
   Result<std::span<const float>> logits() const;
-  bool has_logits() const { return !logits_.empty(); }
+  bool has_logits() const { return logits_ != nullptr; }
   // Log-probabilities of the session's own tokens [from, position()), as the last call with want_logprobs computed
   // them. STATE when any of them was not computed.
   Result<std::span<const float>> logprobs(int64_t from) const;
 
-  // Tokens that the next call recomputes before its own (0 unless marked by truncate).
-  int64_t tokens_to_recompute() const { return recompute_ ? position() : 0; }
+  // Whether the window rows that the next token reads are there.
+  bool encoder_windows_intact() const { return covers(encoder_, position_); }
+  bool decoder_windows_intact() const { return covers(decoder_, position_); }
+  // From the first token to the last; neighbours differ. Inside a sealed page all rows have the list of the last.
+  std::vector<ProvenanceRange> provenance() const;
+  bool is_exact() const;
   // Global pages in use by this session.
-  int64_t n_pages() const { return kv_->n_pages(); }
-  // The KV state, for tests and tools: records and windows can be read through it.
+  int64_t n_pages() const { return kv::pages_for(position_); }
+  // SHA-256 over the parts (bits of DigestPart). Equal state, equal digest, wherever it lies in memory.
+  Result<Sha256Digest> digest(uint32_t parts) const;
+
+  // The KV state, for tests and tools: records and windows can be read through it, once something has run.
   const kv::SequenceKv& kv() const { return *kv_; }
   int64_t encoder_floor() const { return encoder_.floor; }
   int64_t decoder_floor() const { return decoder_.floor; }
 
  private:
-  // Which window rows of one half (encoder or decoder layers) can be read: [max(floor, low), position).
-  struct WindowState {
-    int64_t floor = 0;  // lowest row ever computed
-    int64_t high = 0;   // one past the highest row ever written, dropped tokens included
-  };
-  struct Call;
+  struct Call;   // session_run.cpp
+  struct Start;  // session_start.cpp: a start point with what it holds
 
   Session() = default;
-  Status run(std::span<const int32_t> new_tokens, const RunOptions& options, RunResult* result);
-  Status plan(std::span<const int32_t> new_tokens, Call* call) const;
-  Status run_steps(std::span<const int32_t> new_tokens, Call* call);
-  Status prepare(Call& call);
-  Status run_chunks(Call& call);
-  Status run_bounded_decoder(Call& call);
-  Status read_logits(Call& call, int64_t first_position, int64_t n_rows);
-  model::StepSequence step(const Call& call, int64_t begin, int64_t end, int64_t floor) const;
-  Status save_windows(Call& call);
-  Status put_windows_back(Call& call);
-  void undo(Call& call);
-  void count_cancel(const CancelFlag* cancel);
-  void finish(Call& call, RunResult* result);
-  bool windows_cover(const WindowState& half, int64_t position) const;
   const model::ModelConfig& config() const { return pool_->loaded_model()->config(); }
+  bool covers(const kv::WindowRows& half, int64_t position) const {
+    return position > 0 && half.cover(position, pool_->shape().window);
+  }
   // Tokens in front of a row that its Engram hash reads.
   int64_t look_back() const { return config().engram_layer_ids.empty() ? 0 : config().engram_max_ngram_size - 1; }
 
+  // ---- session_start.cpp: where a call starts from
+  Result<Start> choose_start(std::span<const int32_t> tokens, bool append, int64_t length,
+                             const ReplayPolicy& policy) const;
+  void consider(Start candidate, const ReplayPolicy& policy, int64_t length, Start* best) const;
+  void consider_own(int64_t tokens, const ReplayPolicy& policy, int64_t length, Start* best) const;
+  void consider_windows(std::span<const kv::PageId> chain, std::span<const int32_t> tokens, int64_t max_end,
+                        const ReplayPolicy& policy, int64_t length, Start* best) const;
+  void consider_tree(std::span<const int32_t> tokens, const ReplayPolicy& policy, int64_t length, Start* best) const;
+  kv::Provenance provenance_of(int64_t token) const;
+  int64_t n_exact_tokens() const;
+
+  // ---- session_run.cpp: doing it
+  Status run(Call& call, RunResult* result);
+  Status run_steps(Call& call);
+  Status check_call(const Call& call, std::span<const int32_t> new_tokens) const;
+  Status prepare(Call& call);
+  Status prepare_memory(Call& call);
+  Status make_room(Call& call);
+  Status run_chunks(Call& call);
+  Status run_decoder(Call& call);
+  Status read_logits(Call& call, int64_t first_position, int64_t n_rows);
+  model::StepSequence step(const Call& call, int64_t begin, int64_t end, bool decoder) const;
+  Status save_slot(Call& call);
+  Status put_slot_back(Call& call);
+  void undo(Call& call);
+  void finish(Call& call, RunResult* result);
+  void seal_pages(Call& call);
+  void count(const Call& call, RunResult* result);
+  void count_cancel(const CancelFlag* cancel);
+
+  // ---- session.cpp
+  // Only the first `position` tokens are left; logits go.
+  void cut(int64_t position, bool release_pages);
+  // Puts the windows at `end` into the host pool, if they are there; errors only cost a later replay.
+  void keep_windows(int64_t end);
+
   std::shared_ptr<Pool> pool_;
   SessionOptions options_;
-  std::unique_ptr<kv::SequenceKv> kv_;
-  std::vector<int32_t> tokens_;
-  WindowState encoder_, decoder_;
-  bool recompute_ = false;
-  std::vector<float> logits_;  // [vocab] or empty
-  std::vector<float> logprobs_;
+  kv::PrefixRootRef root_;
+  kv::KvRef kv_;
+  int64_t position_ = 0;
+  std::vector<int32_t> tail_;  // tokens behind the full sealed pages
+  // Lists of rows behind the full sealed pages: from `first` to the next entry's.
+  struct TailRange {
+    int64_t first;
+    kv::Provenance provenance;
+  };
+  std::vector<TailRange> tail_provenance_;
+  kv::WindowRows encoder_, decoder_;
+  kv::Provenance windows_provenance_;  // of rows that go on from the window rows
+  std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks
+  std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]
 };
 

@@ -46,21 +46,27 @@ std::shared_ptr<session::Pool> make_pool(std::shared_ptr<const session::LoadedMo
   session::PoolOptions options;
   options.max_sessions = max_sessions;
   options.tokens = tokens;
+  options.prefix_cache = options.window_cache = false;
+  return make_pool(std::move(model), options);
+}
+
+std::shared_ptr<session::Pool> make_pool(std::shared_ptr<const session::LoadedModel> model,
+                                         const session::PoolOptions& options) {
   return must(session::Pool::create(std::move(model), options));
 }
 
 std::unique_ptr<session::Session> make_session(std::shared_ptr<session::Pool> pool, session::DecoderPolicy decoder,
                                                int64_t max_tokens) {
   session::SessionOptions options;
-  options.decoder = decoder;
+  options.replay.decoder = decoder;
   options.max_tokens = max_tokens;
   return must(session::Session::create(std::move(pool), options));
 }
 
 RawSequence::RawSequence(std::shared_ptr<session::Pool> pool, int64_t max_tokens) : pool_(std::move(pool)) {
   forward_ = must(model::Forward::create(pool_->loaded_model()->model(), max_tokens, max_tokens));
-  kv_ = must(kv::SequenceKv::create(pool_->pages(), max_tokens, forward_->queue()));
-  must(kv_->reserve_tokens(max_tokens, forward_->queue()));
+  kv_ = kv::KvRef::create(pool_->pages(), pool_->root({}), max_tokens);
+  must(kv_.make_writable({0, max_tokens}, forward_->queue()));
 }
 
 model::StepSequence RawSequence::step(int64_t begin, int64_t end, const int32_t* tokens) const {

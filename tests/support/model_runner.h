@@ -19,8 +19,11 @@ std::shared_ptr<backend::Backend> make_backend(const std::string& name, int n_th
                                                const std::string& cpu_target = "");
 std::shared_ptr<const session::LoadedModel> open_model(const std::string& name,
                                                        std::shared_ptr<backend::Backend> backend);
+// Without caches: each session computes its own.
 std::shared_ptr<session::Pool> make_pool(std::shared_ptr<const session::LoadedModel> model, uint32_t max_sessions = 4,
                                          uint64_t tokens = 4096);
+std::shared_ptr<session::Pool> make_pool(std::shared_ptr<const session::LoadedModel> model,
+                                         const session::PoolOptions& options);
 std::unique_ptr<session::Session> make_session(std::shared_ptr<session::Pool> pool,
                                                session::DecoderPolicy decoder = session::DecoderPolicy::kBounded,
                                                int64_t max_tokens = 4096);
@@ -38,7 +41,7 @@ class RawSequence {
  private:
   std::shared_ptr<session::Pool> pool_;
   std::unique_ptr<model::Forward> forward_;
-  std::unique_ptr<kv::SequenceKv> kv_;
+  kv::KvRef kv_;
 };
 
 // Record bytes as the golden files hold them: codes, then scales, per entry.

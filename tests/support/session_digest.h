@@ -8,6 +8,7 @@
 
 namespace dsv41::test {
 
-std::string session_digest(const session::Session& session);  // hex of a SHA-256
+// Hex of the SHA-256 that the library makes over the parts.
+std::string session_digest(const session::Session& session, uint32_t parts = session::kDigestAll);
 
 }  // namespace dsv41::test
