@@ -80,6 +80,23 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   return out;
 }
 
+Result<std::string> read_system_file(const std::string& path, uint64_t max_bytes) {
+  const FileDescriptor file(open_for_reading(path));
+  uint64_t stated_size = 0;
+  DSV41_TRY(regular_file_size(path, file.get(), &stated_size));
+  std::string out;
+  for (char piece[4096];;) {
+    const ssize_t n = ::read(file.get(), piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_failure(path, "cannot read", errno);
+    if (n == 0) return out;
+    if (static_cast<uint64_t>(n) > max_bytes - out.size()) {
+      return Status(Code::kLIMIT, path + ": more than the limit of " + std::to_string(max_bytes) + " bytes");
+    }
+    out.append(piece, static_cast<size_t>(n));
+  }
+}
+
 Status check_folder(const std::string& path) {
   if (path.find('\0') != std::string::npos) return Status(Code::kINVALID_ARG, "path contains a zero byte");
   struct stat info = {};

@@ -15,6 +15,9 @@ namespace dsv41 {
 // The bytes of a file. LIMIT when it is larger than max_bytes, in which case nothing of that size was allocated.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes);
 
+// The same for a file whose size is not known before it is read, as those that the system makes up (/proc, /sys).
+Result<std::string> read_system_file(const std::string& path, uint64_t max_bytes);
+
 // NOT_FOUND, PERMISSION, IO or (for something that is not a folder) INVALID_ARG; ok when `path` is a folder.
 Status check_folder(const std::string& path);
 

@@ -31,6 +31,20 @@ TEST_SUITE("base/file") {
     }
   }
 
+  TEST_CASE("files without a size are read to their end") {
+    const Result<std::string> text = read_system_file("/proc/self/status", 1 << 20);
+    REQUIRE(text.ok());
+    CHECK(text->find("Name:") == 0);
+    CHECK(text->find("VmRSS:") != std::string::npos);
+    const TempFolder folder;
+    const std::string content(10000, 'x');
+    CHECK(read_system_file(folder.write("f", content), 10000).value() == content);
+    CHECK(read_system_file(folder.write("f", content), 9999).status().code() == Code::kLIMIT);
+    CHECK(read_system_file(folder.write("f", ""), 0).value().empty());
+    CHECK(read_system_file(folder.file("none"), 10).status().code() == Code::kNOT_FOUND);
+    CHECK(read_system_file(folder.path(), 10).status().code() == Code::kIO);
+  }
+
   TEST_CASE("a moved mapping keeps its address and the old object is empty") {
     TempFolder folder;
     MappedFile first = MappedFile::open(folder.write("f", "hello")).value();
