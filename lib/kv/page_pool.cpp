@@ -42,11 +42,14 @@ std::vector<PageId> Reservation::take_window_slot() {
 
 void Reservation::give_back() {
   if (!pool_ || (pages_.empty() && window_pages_.empty())) return;
-  std::lock_guard lock(pool_->mutex_);
-  for (PageId page : pages_) pool_->make_free(page);
-  for (PageId page : window_pages_) pool_->make_free(page);
+  {
+    std::lock_guard lock(pool_->mutex_);
+    for (PageId page : pages_) pool_->make_free(page);
+    for (PageId page : window_pages_) pool_->make_free(page);
+  }
   pages_.clear();
   window_pages_.clear();
+  pool_->pages_freed_.notify_all();
 }
 
 // ---- Making one
@@ -66,8 +69,7 @@ Result<std::unique_ptr<PagePool>> PagePool::create(std::shared_ptr<backend::Back
     return Status(Code::kINVALID_ARG, "a pool needs at least one page and one window slot");
   }
   if (options.key_bits < 1 || options.key_bits > 128) return Status(Code::kINVALID_ARG, "key_bits must be 1 to 128");
-  const uint64_t n_window =
-      uint64_t{options.n_window_slots} * static_cast<uint64_t>(geometry.pages_per_window_slot());
+  const uint64_t n_window = uint64_t{options.n_window_slots} * static_cast<uint64_t>(geometry.pages_per_window_slot());
   const uint64_t n_pages = options.n_global_pages + n_window;
   if (n_pages < n_window || n_pages >= kNoPage || n_pages > UINT64_MAX / geometry.page_bytes()) {
     return Status(Code::kLIMIT, "a pool of " + std::to_string(options.n_global_pages) + " pages and " +
@@ -148,52 +150,45 @@ void PagePool::end_step(uint64_t step) {
     running_steps_.erase(std::ranges::find(running_steps_, step));
     free_retired();
   }
-  step_ended_.notify_all();
+  pages_freed_.notify_all();
 }
 
 // ---- Taking and giving back
 
-bool PagePool::short_of(uint64_t n_pages, uint64_t n_window_pages) const {
-  return n_pages > free_global_.size() || n_window_pages > free_window_.size();
-}
-
-Status PagePool::shortfall(uint64_t n_pages, uint64_t n_window_pages) const {
-  const uint64_t can_be_had = free_global_.size() + tree_.counts().cached;
-  if (n_pages > can_be_had) {
-    return Status(Code::kPOOL_FULL, "the pool lacks " + std::to_string(n_pages - can_be_had) + " of " +
-                                        std::to_string(n_pages) + " pages (" + std::to_string(n_global_) +
-                                        " in all)");
+// Ok when the pages are free, can be evicted, or become free when steps end.
+Status PagePool::can_be_had(uint64_t n_pages, uint64_t n_window_pages) const {
+  const uint64_t pages = free_global_.size() + tree_.counts().cached + n_retired_;
+  if (n_pages > pages) {
+    return Status(Code::kPOOL_FULL, "the pool lacks " + std::to_string(n_pages - pages) + " of " +
+                                        std::to_string(n_pages) + " pages (" + std::to_string(n_global_) + " in all)");
   }
-  const uint64_t per_slot = static_cast<uint64_t>(geometry_.pages_per_window_slot());
-  return Status(Code::kPOOL_FULL, "the pool lacks " +
-                                      std::to_string((n_window_pages - free_window_.size()) / per_slot) +
-                                      " window slots (" + std::to_string(n_window_ / per_slot) + " in all)");
+  const uint64_t window_pages = free_window_.size() + retired_.size() - n_retired_;
+  if (n_window_pages > window_pages) {
+    const uint64_t per_slot = static_cast<uint64_t>(geometry_.pages_per_window_slot());
+    return Status(Code::kPOOL_FULL, "the pool lacks " + std::to_string((n_window_pages - window_pages) / per_slot) +
+                                        " of " + std::to_string(n_window_pages / per_slot) + " window slots (" +
+                                        std::to_string(n_window_ / per_slot) + " in all)");
+  }
+  return Status();
 }
 
 Result<Reservation> PagePool::reserve(uint64_t n_pages, uint32_t n_slots) {
   const uint64_t n_window_pages = uint64_t{n_slots} * static_cast<uint64_t>(geometry_.pages_per_window_slot());
   Reservation out;
   std::unique_lock lock(mutex_);
-  if (n_pages > n_global_ || n_window_pages > n_window_) return shortfall(n_pages, n_window_pages);  // never fits
+  DSV41_TRY(can_be_had(n_pages, n_window_pages));
   out.pages_.reserve(n_pages);  // may throw: before anything changes
   out.window_pages_.reserve(n_window_pages);
-  const auto lacks = [&] {
-    return n_pages > free_global_.size() + tree_.counts().cached || n_window_pages > free_window_.size();
-  };
-  while (lacks()) {
-    if (retired_.empty()) return shortfall(n_pages, n_window_pages);
-    step_ended_.wait(lock);
-  }
-  while (short_of(n_pages, n_window_pages)) {
-    if (tree_.victim() != kNoPage) {
+  for (;;) {
+    // While steps run, evicted pages are retired: no more of them than retired pages leave open.
+    while (free_global_.size() + n_retired_ < n_pages) {
       tree_.evict(&ended_);
       n_evicted_ += ended_.size();
       free_ended();
-    } else if (!retired_.empty()) {
-      step_ended_.wait(lock);
-    } else {
-      return shortfall(n_pages, n_window_pages);  // another caller was faster while this one waited
     }
+    if (n_pages <= free_global_.size() && n_window_pages <= free_window_.size()) break;
+    pages_freed_.wait(lock);
+    DSV41_TRY(can_be_had(n_pages, n_window_pages));  // another caller may have been faster
   }
   out.pool_ = this;
   for (uint64_t i = 0; i < n_pages; ++i) {

@@ -95,7 +95,7 @@ class PagePool {
   uint64_t page_offset(PageId page) const { return uint64_t{page} * geometry_.page_bytes(); }
 
   // n_pages global pages and n_slots window slots, or POOL_FULL with the shortfall. Cached pages are evicted only when
-  // that is enough. May wait for running steps; never call it inside one.
+  // that is enough. Waits for running steps where only retired pages are missing; never call it inside one.
   Result<Reservation> reserve(uint64_t n_pages, uint32_t n_slots);
   // PRIVATE pages of either class; window slots come back whole.
   void give_back(std::span<const PageId> pages);
@@ -164,8 +164,7 @@ class PagePool {
   void make_free(PageId page);
   void free_retired();
   void free_ended();
-  bool short_of(uint64_t n_pages, uint64_t n_window_pages) const;
-  Status shortfall(uint64_t n_pages, uint64_t n_window_pages) const;
+  Status can_be_had(uint64_t n_pages, uint64_t n_window_pages) const;
   void poison(PageId page);
   Result<bool> same_bytes(PageId a, PageId b, backend::Queue& queue) const;
   void discard_free_pages();
@@ -180,13 +179,13 @@ class PagePool {
   std::vector<std::byte> poison_bytes_;
 
   mutable std::mutex mutex_;
-  std::condition_variable step_ended_;
+  std::condition_variable pages_freed_;
   PrefixTree tree_;  // its nodes: what a caller holds is read without the lock
   std::vector<State> state_;
   std::vector<PageId> free_global_;  // last in, first out: recently used pages are warm
   std::vector<PageId> free_window_;
-  std::vector<PageId> ended_;  // pages that a change of the tree gave out
-  std::vector<Retired> retired_;  // oldest first; room for all pages
+  std::vector<PageId> ended_;            // pages that a change of the tree gave out
+  std::vector<Retired> retired_;         // oldest first; room for all pages
   std::vector<uint64_t> running_steps_;  // ascending
   uint64_t last_step_ = 0;
   uint64_t n_reserved_ = 0, n_private_ = 0, n_retired_ = 0;  // global pages

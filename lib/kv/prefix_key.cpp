@@ -47,9 +47,6 @@ PrefixRoot PrefixKeys::root(const PrefixExtras& extras) const {
 }
 
 PageKey PrefixKeys::page(const PageKey& parent, std::span<const int32_t> ids, std::span<const MediaMark> media) const {
-  XXH3_state_t state;
-  XXH3_INITSTATE(&state);
-  XXH3_128bits_reset_withSecret(&state, secret_.data(), secret_.size());
   // The fixed frame first: parent key, number of ids, number of media.
   const uint64_t head[4] = {parent.low, parent.high, ids.size(), media.size()};
   constexpr size_t kWhole = 128;
@@ -59,6 +56,9 @@ PageKey PrefixKeys::page(const PageKey& parent, std::span<const int32_t> ids, st
     std::memcpy(buffer + sizeof head, ids.data(), kWhole * sizeof(int32_t));
     return cut(to_key(XXH3_128bits_withSecret(buffer, sizeof buffer, secret_.data(), secret_.size())));
   }
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_128bits_reset_withSecret(&state, secret_.data(), secret_.size());
   XXH3_128bits_update(&state, head, sizeof head);
   XXH3_128bits_update(&state, ids.data(), ids.size_bytes());
   for (const MediaMark& mark : media) {

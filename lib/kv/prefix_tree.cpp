@@ -79,19 +79,11 @@ void PrefixTree::take_from_index(PageId page) {
 
 // ---- Counts
 
-PrefixTree::Kind PrefixTree::kind(const Node& node) const {
-  if (!node.serial) return Kind::kNone;
-  if (node.n_users || node.n_active_children) return Kind::kSealed;
-  if (node.n_pins) return Kind::kPinnedOnly;
-  return node.indexed ? Kind::kCached : Kind::kNone;
-}
-
+// A node that is neither held nor indexed is about to end and counts nowhere.
 void PrefixTree::count(const Node& node, int64_t by) {
-  const Kind what = kind(node);
-  if (what == Kind::kNone) return;
-  uint64_t& counter = what == Kind::kSealed   ? counts_.sealed
-                      : what == Kind::kCached ? counts_.cached
-                                              : counts_.pinned_only;
+  const Hold how = hold(node);
+  if (how == Hold::kNobody && !node.indexed) return;
+  uint64_t& counter = how == Hold::kUsers ? counts_.sealed : how == Hold::kPins ? counts_.pinned_only : counts_.cached;
   counter += static_cast<uint64_t>(by);
   if (!node.indexed) counts_.unindexed += static_cast<uint64_t>(by);
 }
@@ -104,56 +96,57 @@ void PrefixTree::change(PageId page, Change&& body) {
   count(node, 1);
 }
 
-// ---- Activity
+// ---- Holding
 
-// `page` has just become active: its ancestors are too.
-void PrefixTree::activate_ancestors(PageId page) {
-  for (PageId parent = nodes_[page].parent; parent != kNoPage; parent = nodes_[parent].parent) {
-    const bool was_active = is_active(parent);
-    if (!was_active) remove_cached(parent);
-    change(parent, [](Node& node) { ++node.n_active_children; });
-    if (was_active) return;
-  }
-}
-
-// `page` has just become inactive: it is cached or ends, and its ancestors follow where nothing else holds them.
-void PrefixTree::deactivate(PageId page, std::vector<PageId>* freed) {
-  while (page != kNoPage && !is_active(page)) {
+// `page` was held as `before`. Where that has changed it leaves or enters the list of cached nodes, or ends, and its
+// parent follows.
+void PrefixTree::settle(PageId page, Hold before, std::vector<PageId>* freed) {
+  for (;;) {
+    const Hold after = hold(nodes_[page]);
+    if (before == after) return;
     const PageId parent = nodes_[page].parent;
-    if (nodes_[page].indexed) {
-      push_cached(page);
-    } else {
-      end(page, freed);
+    if (before == Hold::kNobody) remove_cached(page);
+    if (after == Hold::kNobody) {
+      if (nodes_[page].indexed) {
+        push_cached(page);
+      } else {
+        end(page, freed);
+      }
     }
-    if (parent != kNoPage) change(parent, [](Node& node) { --node.n_active_children; });
+    if (parent == kNoPage) return;
+    const Hold parent_before = hold(nodes_[parent]);
+    change(parent, [&](Node& node) {
+      node.n_used_children += uint32_t{after == Hold::kUsers} - uint32_t{before == Hold::kUsers};
+      node.n_active_children += uint32_t{after != Hold::kNobody} - uint32_t{before != Hold::kNobody};
+    });
     page = parent;
+    before = parent_before;
   }
 }
 
 void PrefixTree::add_user(PageId page) {
-  const bool was_active = is_active(page);
-  if (!was_active) remove_cached(page);
+  const Hold before = hold(nodes_[page]);
   change(page, [](Node& node) { ++node.n_users; });
-  if (!was_active) activate_ancestors(page);
+  settle(page, before, nullptr);
 }
 
 void PrefixTree::drop_user(PageId page, std::vector<PageId>* freed) {
   assert(nodes_[page].n_users > 0);
   change(page, [](Node& node) { --node.n_users; });
-  deactivate(page, freed);
+  settle(page, Hold::kUsers, freed);
 }
 
 void PrefixTree::pin(PageId page) {
-  const bool was_active = is_active(page);
-  if (!was_active) remove_cached(page);
+  const Hold before = hold(nodes_[page]);
   change(page, [](Node& node) { ++node.n_pins; });
-  if (!was_active) activate_ancestors(page);
+  settle(page, before, nullptr);
 }
 
 void PrefixTree::unpin(PageId page, std::vector<PageId>* freed) {
   assert(nodes_[page].n_pins > 0);
+  const Hold before = hold(nodes_[page]);
   change(page, [](Node& node) { --node.n_pins; });
-  deactivate(page, freed);
+  settle(page, before, freed);
 }
 
 // ---- Nodes
@@ -193,7 +186,7 @@ void PrefixTree::insert(PageId page, const PrefixRootRef& root, PageId parent, s
   }
   node.n_users = 1;
   count(node, 1);
-  activate_ancestors(page);
+  settle(page, Hold::kNobody, nullptr);
 }
 
 // Unlinks an inactive node without children and gives its page out.
@@ -264,11 +257,11 @@ Status PrefixTree::check_invariants() const {
     return Status(Code::kINTERNAL, "page " + std::to_string(page) + " of the prefix tree: " + what);
   };
   Counts seen;
-  std::vector<uint32_t> n_active_children(nodes_.size(), 0);
+  std::vector<uint32_t> n_active_children(nodes_.size(), 0), n_used_children(nodes_.size(), 0);
   for (PageId page = 0; page < nodes_.size(); ++page) {
     const Node& node = nodes_[page];
     if (!node.serial) {
-      if (node.n_users || node.n_pins || node.indexed || node.cached || node.first_child != kNoPage) {
+      if (is_active(page) || node.indexed || node.cached || node.first_child != kNoPage) {
         return wrong(page, "it is no node, but something holds it");
       }
       continue;
@@ -281,14 +274,14 @@ Status PrefixTree::check_invariants() const {
       if (!parent.serial) return wrong(page, "its parent is gone");
       if (parent.depth + 1 != node.depth) return wrong(page, "its depth is not its parent's and one");
       if (node.indexed && !parent.indexed) return wrong(page, "it is indexed below a parent that is not");
-      if (active) ++n_active_children[node.parent];
+      n_active_children[node.parent] += active;
+      n_used_children[node.parent] += hold(node) == Hold::kUsers;
     } else if (!node.root || node.depth != 1) {
       return wrong(page, "a first page without a root");
     }
-    const Kind what = kind(node);
-    seen.sealed += what == Kind::kSealed;
-    seen.cached += what == Kind::kCached;
-    seen.pinned_only += what == Kind::kPinnedOnly;
+    seen.sealed += hold(node) == Hold::kUsers;
+    seen.cached += !active;
+    seen.pinned_only += hold(node) == Hold::kPins;
     seen.unindexed += !node.indexed;
     if (node.indexed) {
       PageId other = first_in_bucket(node.key);
@@ -300,7 +293,10 @@ Status PrefixTree::check_invariants() const {
     }
   }
   for (PageId page = 0; page < nodes_.size(); ++page) {
-    if (nodes_[page].n_active_children != n_active_children[page]) return wrong(page, "active children are miscounted");
+    if (nodes_[page].n_active_children != n_active_children[page] ||
+        nodes_[page].n_used_children != n_used_children[page]) {
+      return wrong(page, "active children are miscounted");
+    }
   }
   if (seen.sealed != counts_.sealed || seen.cached != counts_.cached || seen.pinned_only != counts_.pinned_only ||
       seen.unindexed != counts_.unindexed) {

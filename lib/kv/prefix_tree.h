@@ -2,13 +2,14 @@
 //
 // A node per page of the pool, addressed by the page's id, so that sealing and looking up allocate nothing. A node
 // knows its parent; holding the last page of a chain holds all of it, which makes sharing one count, whatever the
-// length. A node is active while a user (sequence) or a pin holds it, or a child is active; activity is counted from
-// child to parent, so that only the part of a chain that changes is walked.
+// length. A node is held by users (sequences) or by pins alone, of its own or through its children; how it is held is
+// counted from child to parent, so that only the part of a chain that changes is walked. A held node is active.
 //
-//   indexed and active     SEALED     may be found and shared
-//   indexed, not active    CACHED     may be found; leaves go first, least recently used first
-//   not indexed            lives as long as it is active: a page whose ids another page is indexed for, or whose parent
-//                          is not the indexed one
+//   held by users        SEALED        may be found and shared, if indexed
+//   held by pins alone   PINNED ONLY   the same
+//   indexed, not active  CACHED        may be found; leaves go first, least recently used first
+//   not indexed          lives as long as it is active: a page whose ids another page is indexed for, or whose parent
+//                        is not the indexed one
 //
 // The list of cached nodes is in the order in which they became inactive. A child never becomes inactive after its
 // parent, so its front is always a leaf: taking from the front is leaf-first eviction without a search. Rejected: a
@@ -42,15 +43,12 @@ class PrefixTree {
     return {ids_.data() + size_t{page} * kPageTokens, static_cast<size_t>(kPageTokens)};
   }
   PageId parent(PageId page) const { return nodes_[page].parent; }
-  int64_t depth(PageId page) const { return nodes_[page].depth; }  // pages from the root to this one, both counted
+  int64_t depth(PageId page) const { return nodes_[page].depth; }     // pages from the root to this one, both counted
   uint64_t serial(PageId page) const { return nodes_[page].serial; }  // of this node alone, never used again
   const Provenance& provenance(PageId page) const { return nodes_[page].provenance; }
   bool is_node(PageId page) const { return nodes_[page].serial != 0; }
   bool is_indexed(PageId page) const { return nodes_[page].indexed; }
-  bool is_active(PageId page) const {
-    const Node& node = nodes_[page];
-    return node.n_users || node.n_pins || node.n_active_children;
-  }
+  bool is_active(PageId page) const { return hold(nodes_[page]) != Hold::kNobody; }
   uint32_t n_sharers(PageId page) const { return nodes_[page].n_users + nodes_[page].n_active_children; }
 
   // ---- Index
@@ -77,10 +75,10 @@ class PrefixTree {
   void evict(std::vector<PageId>* freed);
 
   struct Counts {
-    uint64_t sealed = 0;       // active, pinned-only ones not counted
-    uint64_t cached = 0;       // indexed, inactive
-    uint64_t pinned_only = 0;  // held by pins alone
-    uint64_t unindexed = 0;    // of the active ones
+    uint64_t sealed = 0;          // held by users
+    uint64_t cached = 0;          // indexed, inactive
+    uint64_t pinned_only = 0;     // held by pins alone
+    uint64_t unindexed = 0;       // of the active ones
     uint64_t key_collisions = 0;  // inserts that stayed unindexed for the bound, since the start
   };
   const Counts& counts() const { return counts_; }
@@ -94,25 +92,29 @@ class PrefixTree {
  private:
   struct Node {
     PageKey key;
+    PageId parent = kNoPage;
+    PageId next_in_bucket = kNoPage;
+    uint32_t n_users = 0, n_pins = 0;
+    uint32_t n_used_children = 0, n_active_children = 0;
+    PageId lru_previous = kNoPage, lru_next = kNoPage;
+    PageId first_child = kNoPage, previous_sibling = kNoPage, next_sibling = kNoPage;
+    uint32_t depth = 0;
     uint64_t serial = 0;  // 0: not a node
     PrefixRootRef root;   // of first pages only
     Provenance provenance;
-    PageId parent = kNoPage, first_child = kNoPage, previous_sibling = kNoPage, next_sibling = kNoPage;
-    PageId next_in_bucket = kNoPage;
-    PageId lru_previous = kNoPage, lru_next = kNoPage;
-    uint32_t depth = 0;
-    uint32_t n_users = 0, n_pins = 0, n_active_children = 0;
     bool indexed = false;
     bool cached = false;  // in the list of cached nodes
   };
 
-  enum class Kind : uint8_t { kNone, kSealed, kCached, kPinnedOnly };
-  Kind kind(const Node& node) const;
+  enum class Hold : uint8_t { kNobody, kPins, kUsers };
+  static Hold hold(const Node& node) {
+    if (node.n_users || node.n_used_children) return Hold::kUsers;
+    return node.n_pins || node.n_active_children ? Hold::kPins : Hold::kNobody;
+  }
   void count(const Node& node, int64_t by);
   template <class Change>
   void change(PageId page, Change&& body);  // body(node) between taking it out of the counts and putting it back
-  void activate_ancestors(PageId page);
-  void deactivate(PageId page, std::vector<PageId>* freed);
+  void settle(PageId page, Hold before, std::vector<PageId>* freed);
   void put_in_index(PageId page);
   void take_from_index(PageId page);
   void push_cached(PageId page);

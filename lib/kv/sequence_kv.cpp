@@ -15,6 +15,7 @@ KvRef KvRef::create(PagePool& pool, PrefixRootRef root, int64_t max_tokens) {
 KvRef KvRef::create_on(PagePool& pool, PrefixRootRef root, int64_t max_tokens, PageId chain) {
   KvRef ref = create(pool, std::move(root), max_tokens);
   if (chain == kNoPage) return ref;
+  assert(pool.depth(chain) <= pages_for(max_tokens));
   SequenceKv& kv = *ref.kv_;
   kv.pages_.resize(static_cast<size_t>(pool.depth(chain)));
   PageId page = chain;
@@ -62,22 +63,18 @@ Status KvRef::seal(std::span<const int32_t> tokens, const Provenance& provenance
   const size_t first = static_cast<size_t>(kv.n_sealed_), n = tokens.size() / kPageTokens;
   if (n == 0) return Status();
   Status status;
-  bool adopted = false;
   for (size_t i = 0; i < n && status.ok(); ++i) {
     const Result<PagePool::Sealed> sealed =
-        kv.pool_.seal(kv.pages_[first + i], kv.root_, kv.chain_end(),
-                      tokens.subspan(i * kPageTokens, kPageTokens), provenance, queue);
+        kv.pool_.seal(kv.pages_[first + i], kv.root_, kv.chain_end(), tokens.subspan(i * kPageTokens, kPageTokens),
+                      provenance, queue);
     status = sealed.status();
     if (!status.ok()) break;
     kv.pages_[first + i] = sealed.value().page;
-    adopted = adopted || sealed.value().adopted;
+    if (sealed.value().adopted) kv.n_tabled_ = std::min(kv.n_tabled_, first + i);
     ++kv.n_sealed_;
   }
-  if (adopted) {
-    const Status uploaded = kv.upload_tables(first, queue);
-    if (status.ok()) status = uploaded;
-  }
-  return status;
+  const Status uploaded = kv.upload_table(queue);
+  return status.ok() ? uploaded : status;
 }
 
 // ---- The object
@@ -114,8 +111,7 @@ Status SequenceKv::allocate_tables() {
 }
 
 // Pages and, where wanted, a window slot, from the pool or else from the donor.
-Status SequenceKv::reserve(uint64_t n_pages, bool slot, KvRef* donor, Reservation* out,
-                           std::vector<PageId>* donated) {
+Status SequenceKv::reserve(uint64_t n_pages, bool slot, KvRef* donor, Reservation* out, std::vector<PageId>* donated) {
   if (!n_pages && !slot) return Status();
   Result<Reservation> got = pool_.reserve(n_pages, slot ? 1 : 0);
   if (!got.ok() && slot && donor && *donor && !donor->is_shared() && donor->kv_->has_windows()) {
@@ -128,19 +124,25 @@ Status SequenceKv::reserve(uint64_t n_pages, bool slot, KvRef* donor, Reservatio
 }
 
 Status SequenceKv::copy_page(PageId from, PageId to, backend::Queue& queue) {
+  DSV41_TRY(queue.copy(pool_.arena() + pool_.page_offset(to), pool_.arena() + pool_.page_offset(from),
+                       pool_.geometry().page_bytes()));
   pool_.count_copy();
-  return queue.copy(pool_.arena() + pool_.page_offset(to), pool_.arena() + pool_.page_offset(from),
-                    pool_.geometry().page_bytes());
+  return Status();
 }
 
-// Page table from first_page on, and the window table whole.
-Status SequenceKv::upload_tables(size_t first_page, backend::Queue& queue) {
-  for (size_t i = first_page; i < pages_.size(); ++i) offsets_[i] = pool_.page_offset(pages_[i]);
+// The entries of the page table that have changed.
+Status SequenceKv::upload_table(backend::Queue& queue) {
+  const size_t first = n_tabled_, n = pages_.size();
+  if (first >= n) return Status();
+  for (size_t i = first; i < n; ++i) offsets_[i] = pool_.page_offset(pages_[i]);
+  DSV41_TRY(
+      queue.copy_to_device(table_.as<uint64_t>() + first, offsets_.data() + first, (n - first) * sizeof(uint64_t)));
+  n_tabled_ = n;
+  return Status();
+}
+
+Status SequenceKv::upload_window_table(backend::Queue& queue) {
   for (size_t i = 0; i < window_pages_.size(); ++i) window_offsets_[i] = pool_.page_offset(window_pages_[i]);
-  if (pages_.size() > first_page) {
-    DSV41_TRY(queue.copy_to_device(table_.as<uint64_t>() + first_page, offsets_.data() + first_page,
-                                   (pages_.size() - first_page) * sizeof(uint64_t)));
-  }
   return queue.copy_to_device(window_table_.data(), window_offsets_.data(), window_pages_.size() * sizeof(uint64_t));
 }
 
@@ -156,17 +158,18 @@ void SequenceKv::shorten(int64_t n_pages) {
     pool_.drop_user(old_end);
   }
   pages_.resize(static_cast<size_t>(n_pages));
+  n_tabled_ = std::min(n_tabled_, pages_.size());
 }
 
 Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
   const int64_t first = range.keep / kPageTokens, target = pages_for(range.end);
   const bool in_chain = first < n_sealed_;  // the first page to write is sealed: another takes its place
-  const bool new_tables = !table_;
   const int64_t kept = in_chain ? first : n_pages();
   DSV41_TRY(allocate_tables());
   Reservation taken;
   std::vector<PageId> slot;
   DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - kept)), !has_windows(), donor, &taken, &slot));
+  if (!has_windows() && slot.empty()) slot = taken.take_window_slot();
   PageId copied = kNoPage;
   if (in_chain && range.keep % kPageTokens) {
     copied = taken.take_page();
@@ -181,8 +184,9 @@ Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue
   if (in_chain) shorten(first);
   if (copied != kNoPage) pages_.push_back(copied);
   while (taken.n_pages()) pages_.push_back(taken.take_page());
-  if (!has_windows()) window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
-  return upload_tables(new_tables ? 0 : static_cast<size_t>(kept), queue);
+  if (!has_windows()) window_pages_ = std::move(slot);
+  DSV41_TRY(upload_table(queue));
+  return upload_window_table(queue);
 }
 
 Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, backend::Queue& queue, KvRef* donor) {
@@ -207,7 +211,8 @@ Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, b
     }
     DSV41_TRY(queue.copy(open_rows_.data(), other.open_rows_.data(), open_rows_.bytes()));
   }
-  DSV41_TRY(upload_tables(0, queue));
+  DSV41_TRY(upload_table(queue));
+  DSV41_TRY(upload_window_table(queue));
   return queue.wait();
 }
 

@@ -113,7 +113,8 @@ class SequenceKv {
   Status copy_from(const SequenceKv& other, const WriteRange& range, backend::Queue& queue, KvRef* donor);
   Status reserve(uint64_t n_pages, bool slot, KvRef* donor, Reservation* out, std::vector<PageId>* donated);
   Status copy_page(PageId from, PageId to, backend::Queue& queue);
-  Status upload_tables(size_t first_page, backend::Queue& queue);
+  Status upload_table(backend::Queue& queue);
+  Status upload_window_table(backend::Queue& queue);
   void shorten(int64_t n_pages);
 
   PagePool& pool_;
@@ -122,6 +123,7 @@ class SequenceKv {
   std::atomic<uint32_t> n_references_{1};
   std::vector<PageId> pages_;  // global pages in token order: the chain, then private ones
   int64_t n_sealed_ = 0;
+  size_t n_tabled_ = 0;  // pages whose entries in the device's table are right
   std::vector<PageId> window_pages_;
   std::vector<uint64_t> offsets_;  // host copies of the tables; stay valid for pending copies
   std::vector<uint64_t> window_offsets_;

@@ -1,0 +1,35 @@
+// FailingBackend: a backend that hands everything on to another one and fails the allocations and copies that a test
+// names. Any thread.
+#pragma once
+
+#include <atomic>
+
+#include "backend/backend.h"
+
+namespace dsv41::test {
+
+class FailingBackend final : public backend::Backend {
+ public:
+  explicit FailingBackend(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  // The n-th allocation (copy of any queue) from now on fails, n from 1; 0: none does.
+  void fail_allocation(int64_t n) { until_allocation_ = n; }
+  void fail_copy(int64_t n) { until_copy_ = n; }
+
+  const char* name() const override { return inner_->name(); }
+  const std::string& numeric_class() const override { return inner_->numeric_class(); }
+  int n_threads() const override { return inner_->n_threads(); }
+  Result<backend::Buffer> allocate(uint64_t bytes, backend::MemoryUse use) override;
+  Result<backend::DeviceWeight> upload(const backend::HostWeight& weight) override { return inner_->upload(weight); }
+  Result<std::unique_ptr<backend::Queue>> create_queue() override;
+  void discard(void* data, uint64_t bytes) override { inner_->discard(data, bytes); }
+
+ protected:
+  void free(void*, uint64_t, backend::MemoryUse) override {}  // buffers are the inner backend's
+
+ private:
+  const std::shared_ptr<Backend> inner_;
+  std::atomic<int64_t> until_allocation_{0}, until_copy_{0};
+};
+
+}  // namespace dsv41::test
