@@ -1,7 +1,9 @@
 // HostMapping: a piece of host memory straight from the system, which goes back to it at once when it is freed. For
 // large pieces that come and go: the heap would keep what was freed, or lose it between other allocations.
 //
-// The system gives whole pages. They are there when create() returns, so that a first write does not stop at each.
+// Every page is cleared when it is first touched, which costs many times the copy that fills it. Mappings of a large
+// page or more (2 MiB) therefore start at the boundary of one and ask for large pages: for 3 MB, filling takes 0.43 ms
+// instead of 1.1 (measured: KVM guest, Zen 5, Linux 6.18, bench_kv). Only what was asked for is taken.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,7 @@ namespace dsv41 {
 // Move-only. Zero bytes: no memory, null data.
 class HostMapping {
  public:
-  // Zeros, at the start of a page. NO_MEMORY when the system refuses.
+  // Zeros, at the start of a page; not there before they are touched. NO_MEMORY when the system refuses.
   static Result<HostMapping> create(uint64_t bytes);
   HostMapping() = default;
   HostMapping(HostMapping&& other) noexcept;

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "base/file.h"
 
 namespace dsv41::test {
 namespace {
@@ -16,8 +20,14 @@ bool is_mapped(const std::byte* address) {
   return ::mincore(const_cast<std::byte*>(address), 1, &resident) == 0;
 }
 
+// The first number of /proc/self/statm, in pages.
+uint64_t address_space_bytes() {
+  return std::stoull(read_system_file("/proc/self/statm", 4096).value()) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 TEST_SUITE("base/host_mapping") {
-  TEST_CASE("a mapping is all zeros, at a page's start, and can be written to its last byte") {
+  TEST_CASE("a mapping is all zeros, at the start of a page, and can be written to its last byte") {
     for (const uint64_t bytes : {uint64_t{1}, uint64_t{4096}, uint64_t{4097}, uint64_t{3} << 20}) {
       CAPTURE(bytes);
       const HostMapping mapping = HostMapping::create(bytes).value();
@@ -26,6 +36,22 @@ TEST_SUITE("base/host_mapping") {
       CHECK(std::all_of(mapping.data(), mapping.data() + bytes, [](std::byte b) { return b == std::byte{0}; }));
       mapping.data()[bytes - 1] = std::byte{1};
     }
+  }
+
+  TEST_CASE("a large mapping starts at a large page, and nothing more is kept than was asked for") {
+    const uint64_t bytes = (uint64_t{5} << 20) + 1;
+    std::vector<HostMapping> mappings(16);
+    const uint64_t before = address_space_bytes();
+    for (HostMapping& mapping : mappings) {
+      mapping = HostMapping::create(bytes).value();
+      CHECK(reinterpret_cast<uintptr_t>(mapping.data()) % (2 << 20) == 0);
+      mapping.data()[bytes - 1] = std::byte{1};
+    }
+    const uint64_t grown = address_space_bytes() - before;
+    CHECK(grown >= 16 * bytes);
+    CHECK(grown < 16 * (bytes + 65536));  // not by the 2 MiB that each was given to choose from
+    mappings.clear();
+    CHECK(address_space_bytes() < before + 65536);
   }
 
   TEST_CASE("no bytes are no mapping") {
