@@ -41,6 +41,7 @@ struct PrefixExtras {
 struct PrefixRoot {
   PageKey key;
   Sha256Digest extras = {};  // SHA-256 of the length-framed extras: what is compared
+  bool operator==(const PrefixRoot&) const = default;
 };
 using PrefixRootRef = std::shared_ptr<const PrefixRoot>;
 

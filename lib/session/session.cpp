@@ -141,10 +141,7 @@ void Session::keep_windows(int64_t end) {
     save.with_decoder = pool_->options().window_cache_decoder && covers(decoder_, end);
     save.provenance = windows_provenance_;
     if (!save.tail.empty()) save.tail_provenance = provenance_of(end - 1);
-    if (windows.renew(*root_, page, page == kv::kNoPage ? 0 : pages.serial(page), save.tail, save.with_decoder,
-                      save.provenance)) {
-      return;
-    }
+    if (windows.renew(*root_, {page, page == kv::kNoPage ? 0 : pages.serial(page)}, save)) return;
     Result<std::unique_ptr<backend::Queue>> queue = pages.backend().create_queue();
     if (!queue.ok()) return;
     Result<kv::WindowEntryRef> entry = kv::save_windows(*kv_, std::move(save), *queue.value());
