@@ -17,6 +17,9 @@ namespace dsv41::test {
 namespace {
 
 using session::DecoderPolicy;
+using session::HitSource;
+using session::Reference;
+using session::ResultClass;
 using session::RunOptions;
 using session::RunResult;
 
@@ -44,12 +47,16 @@ TEST_SUITE("session/session") {
     CHECK(result.position == 300);
     CHECK(result.encoder_tokens_computed == 300);
     CHECK(result.decoder_tokens_computed == 128);
-    CHECK(result.tokens_reused == 0);
+    CHECK(result.hit_position == 0);
+    CHECK(result.hit_source == HitSource::kNone);
+    CHECK(result.result_class == ResultClass::kBitIdentical);
     CHECK(result.layer_tokens == 300 * 6 + 128 * 6);
     REQUIRE(session->decode(5, {}, &result).ok());
     CHECK(result.encoder_tokens_computed == 1);
     CHECK(result.decoder_tokens_computed == 1);
-    CHECK(result.tokens_reused == 300);
+    CHECK(result.hit_position == 300);
+    CHECK(result.hit_source == HitSource::kLive);
+    CHECK(result.reference == Reference::kLive);
     CHECK(session->position() == 301);
   }
 
@@ -75,9 +82,9 @@ TEST_SUITE("session/session") {
           REQUIRE(got->prefill(prompt(n), {}, nullptr).ok());
           // Other tokens go in as drafts would, and out again; then both go on alike.
           for (int i = 0; i < drop; ++i) REQUIRE(got->decode(7 + i, {}, nullptr).ok());
-          session::TruncateResult cut;
-          REQUIRE(got->truncate(n, &cut).ok());
-          CHECK(cut.tokens_to_recompute == 0);
+          REQUIRE(got->truncate(n).ok());
+          CHECK(got->encoder_windows_intact());
+          CHECK(got->decoder_windows_intact());
           CHECK(!got->has_logits());
           for (int32_t token : {21, 22, 23}) {
             REQUIRE(want->decode(token, {}, nullptr).ok());
@@ -89,36 +96,63 @@ TEST_SUITE("session/session") {
     }
   }
 
-  TEST_CASE("truncating beyond the spare rows recomputes from the start and says so") {
-    auto pool = nano_pool();
-    auto session = make_session(pool), cold = make_session(pool);
+  TEST_CASE("truncating beyond the spare rows runs nothing, and the next call replays from the cut") {
+    auto session = make_session(nano_pool());
     REQUIRE(session->prefill(prompt(300), {}, nullptr).ok());
-    session::TruncateResult cut;
-    REQUIRE(session->truncate(200, &cut).ok());
-    CHECK(cut.position == 200);
-    CHECK(cut.tokens_to_recompute == 200);
+    const uint64_t layer_tokens = session->pool().counters().layer_tokens;
+    REQUIRE(session->truncate(201).ok());
+    CHECK(session->position() == 201);
+    CHECK(session->tokens() == prompt(201));
     CHECK(session->n_pages() == 2);
+    CHECK(!session->has_logits());
+    CHECK(!session->encoder_windows_intact());
+    CHECK(session->pool().counters().layer_tokens == layer_tokens);
     RunResult result;
-    REQUIRE(session->prefill(part(prompt(250), 200, 250), {}, &result).ok());
-    CHECK(result.encoder_tokens_computed == 250);
-    CHECK(result.tokens_reused == 0);
-    REQUIRE(cold->prefill(prompt(250), {}, nullptr).ok());
-    CHECK(session_digest(*session) == session_digest(*cold));
+    REQUIRE(session->prefill(part(prompt(250), 201, 250), {}, &result).ok());
+    CHECK(result.hit_position == 200);  // an even number of tokens
+    CHECK(result.hit_source == HitSource::kLive);
+    CHECK(result.encoder_tokens_computed == 50);
+    CHECK(result.encoder_tokens_replayed == 128);
+    CHECK(result.decoder_tokens_computed == 50);
+    CHECK(result.decoder_tokens_replayed == 78);
+    CHECK(result.layer_tokens == 178 * 6 + 128 * 6);
+    CHECK(result.result_class == ResultClass::kApproximate);
+    CHECK(result.reference == Reference::kReplay);
+    CHECK(session->tokens() == prompt(250));
+  }
+
+  TEST_CASE("after a cut to a window or less everything is computed again") {
+    auto pool = nano_pool();
+    for (int cut : {1, 127, 128, 129}) {
+      CAPTURE(cut);
+      auto session = make_session(pool), cold = make_session(pool);
+      REQUIRE(session->prefill(prompt(300), {}, nullptr).ok());
+      REQUIRE(session->truncate(cut).ok());
+      RunResult result;
+      REQUIRE(session->prefill(part(prompt(250), static_cast<size_t>(cut), 250), {}, &result).ok());
+      CHECK(result.hit_position == 0);
+      CHECK(result.hit_source == HitSource::kNone);
+      CHECK(result.encoder_tokens_computed == 250);
+      CHECK(result.encoder_tokens_replayed == 0);
+      CHECK(result.reference == Reference::kCold);
+      REQUIRE(cold->prefill(prompt(250), {}, nullptr).ok());
+      CHECK(session_digest(*session) == session_digest(*cold));
+    }
   }
 
   TEST_CASE("truncating to where the session is changes nothing, to zero is a reset") {
     auto session = make_session(nano_pool());
     REQUIRE(session->prefill(prompt(50), {}, nullptr).ok());
     const std::string before = session_digest(*session);
-    REQUIRE(session->truncate(50, nullptr).ok());
+    REQUIRE(session->truncate(50).ok());
     CHECK(session_digest(*session) == before);
-    REQUIRE(session->truncate(0, nullptr).ok());
+    REQUIRE(session->truncate(0).ok());
     CHECK(session->position() == 0);
     CHECK(session->n_pages() == 0);
     REQUIRE(session->prefill(prompt(50), {}, nullptr).ok());
     CHECK(session_digest(*session) == before);
-    CHECK(session->truncate(51, nullptr).code() == Code::kINVALID_ARG);
-    CHECK(session->truncate(-1, nullptr).code() == Code::kINVALID_ARG);
+    CHECK(session->truncate(51).code() == Code::kINVALID_ARG);
+    CHECK(session->truncate(-1).code() == Code::kINVALID_ARG);
   }
 
   TEST_CASE("after a reset the session is as new") {
@@ -159,10 +193,25 @@ TEST_SUITE("session/session") {
     CHECK(session_digest(*a) == before);
     CHECK(b->prefill(prompt(100), {}, nullptr).ok());
     CHECK(a->decode(5, {}, nullptr).ok());
-    CHECK(session::Session::create(pool, {}).status().code() == Code::kPOOL_FULL);
     a.reset();
     CHECK(b->prefill(prompt(200), {}, nullptr).ok());
-    CHECK(pool->pages().check_invariants().ok());
+    CHECK(pool->check_invariants().ok());
+  }
+
+  TEST_CASE("a session takes a window slot when it first runs, and gives it back at a reset or its end") {
+    auto pool = nano_pool(2);
+    auto a = make_session(pool), b = make_session(pool), c = make_session(pool);
+    REQUIRE(a->prefill(prompt(10), {}, nullptr).ok());
+    REQUIRE(b->prefill(prompt(10), {}, nullptr).ok());
+    CHECK(c->prefill(prompt(10), {}, nullptr).code() == Code::kPOOL_FULL);
+    CHECK(c->position() == 0);
+    a->reset();
+    CHECK(c->prefill(prompt(10), {}, nullptr).ok());
+    CHECK(a->prefill(prompt(10), {}, nullptr).code() == Code::kPOOL_FULL);
+    b.reset();
+    CHECK(a->prefill(prompt(10), {}, nullptr).ok());
+    CHECK(session_digest(*a) == session_digest(*c));
+    CHECK(pool->check_invariants().ok());
   }
 
   TEST_CASE("all memory comes back") {
@@ -172,9 +221,12 @@ TEST_SUITE("session/session") {
       auto session = make_session(pool);
       REQUIRE(session->prefill(prompt(150), {}, nullptr).ok());
     }
-    const kv::PagePoolStats after = pool->pages().stats();
-    CHECK(after.global_pages_free == before.global_pages_free);
+    kv::PagePoolStats after = pool->pages().stats();
+    CHECK(after.global_pages_free + after.global_pages_cached == before.global_pages_free);
     CHECK(after.window_slots_free == before.window_slots_free);
+    pool->trim(0);
+    after = pool->pages().stats();
+    CHECK(after.global_pages_free == before.global_pages_free);
     CHECK(pool->counters().sessions_open == 0);
   }
 
@@ -274,7 +326,7 @@ TEST_SUITE("session/session") {
     REQUIRE(session::generate(*session, sampler, options, &result).ok());
     CHECK(result.n_tokens == static_cast<int64_t>(seen.size()));
     CHECK(session->position() == 100 + result.n_tokens);
-    CHECK(std::equal(seen.begin(), seen.end(), session->tokens().begin() + 100));
+    CHECK(part(session->tokens(), 100, 100 + seen.size()) == seen);
     REQUIRE(!seen.empty());
     auto again = make_session(nano_pool());
     REQUIRE(again->prefill(prompt(100), {}, nullptr).ok());
@@ -351,15 +403,21 @@ TEST_SUITE("session/memory") {
         CHECK(pool->pages().stats().global_pages_free == pages);
       }
       CHECK(n_failures >= 3);
-      for (int64_t n = 0;; ++n) {
+      n_failures = 0;
+      for (int64_t n = 0;; ++n) {  // the first call of a session: tables, open rows
         REQUIRE(n < 100);
+        auto fresh = make_session(pool);
         budget.left = n;
-        const bool ok = session::Session::create(pool, {}).ok();
+        const Status status = fresh->prefill(prompt(40), {}, nullptr);
         budget.left = INT64_MAX;
-        CHECK(pool->pages().check_invariants().ok());
-        CHECK(pool->counters().sessions_open == 1);
-        if (ok) break;
+        CHECK(pool->check_invariants().ok());
+        if (status.ok()) break;
+        ++n_failures;
+        CHECK(status.code() == Code::kNO_MEMORY);
+        CHECK(fresh->position() == 0);
+        CHECK(pool->pages().stats().window_slots_free == 3);
       }
+      CHECK(n_failures >= 3);
     }
     CHECK(budget.live == 0);
   }
