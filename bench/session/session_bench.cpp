@@ -29,10 +29,11 @@ Result<std::unique_ptr<session::Session>> new_session(DecoderPolicy decoder) {
   if (!model.ok()) return model.status();
   session::PoolOptions pool_options;
   pool_options.tokens = 16384;
+  pool_options.prefix_cache = pool_options.window_cache = false;  // every iteration computes
   DSV41_TRY_ASSIGN(std::shared_ptr<session::Pool> pool, session::Pool::create(model.value(), pool_options));
   session::SessionOptions options;
   options.max_tokens = 16384;
-  options.decoder = decoder;
+  options.replay.decoder = decoder;
   return session::Session::create(std::move(pool), options);
 }
 
