@@ -57,7 +57,8 @@ HeldOut read_held_out(const std::string& folder) {
     out.tokens.push_back(static_cast<unsigned char>(bytes[i]) + 256 * static_cast<unsigned char>(bytes[i + 1]));
   }
   std::ifstream text(folder + "/heldout.json");
-  for (const auto& row : nlohmann::json::parse(text)["questions"]) out.questions.push_back({row[2], row[3]});
+  const nlohmann::json described = nlohmann::json::parse(text);
+  for (const auto& row : described.at("questions")) out.questions.push_back({row[2], row[3]});
   int64_t begin = 0;
   const int64_t n = static_cast<int64_t>(out.tokens.size());
   for (int64_t i = 1; i <= n; ++i) {
@@ -179,8 +180,8 @@ int main(int argc, char** argv) {
     }
     for (size_t w = 0; w < std::size(kWays) && n_done; ++w) {
       const Score& s = scores[w];
-      std::printf("| %lld | %s | %.0f | %.0f | %.3f | %.2f %% | %lld of %lld |\n", static_cast<long long>(hit), kWays[w].name,
-                  static_cast<double>(s.n_replayed) / static_cast<double>(n_done),
+      std::printf("| %lld | %s | %.0f | %.0f | %.3f | %.2f %% | %lld of %lld |\n", static_cast<long long>(hit),
+                  kWays[w].name, static_cast<double>(s.n_replayed) / static_cast<double>(n_done),
                   static_cast<double>(s.n_layer_tokens) / static_cast<double>(n_done),
                   std::exp(s.sum_nats / static_cast<double>(s.n_tokens)),
                   100.0 * static_cast<double>(s.n_agreeing) / static_cast<double>(s.n_tokens),
