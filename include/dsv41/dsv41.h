@@ -72,13 +72,43 @@
  *     longjmp, no C++ exception.
  *  8. Units are in the names: _tokens, _bytes, _ns (nanoseconds). Positions and counts of tokens are uint64_t, token
  *     ids int32_t.
- *  9. Results. bit-identical: the same bytes as an uninterrupted run of the same backend. exact: the same
- *     mathematics, roundings may differ. approximate: a bounded replay of the encoder took part. On the CPU backends
- *     results are bit-identical whatever the chunks, the number of threads and the other sessions.
+ *  9. Results. bit-identical: the same bytes as the run that the report names as its reference, on the same backend:
+ *     LIVE, the same calls in a session that was never cut and found nothing cached; COLD, one prefill over all tokens.
+ *     exact: the same mathematics, roundings may differ. approximate: a bounded replay of the encoder took part, now or
+ *     when KV that the call builds on was computed; the reference REPLAY is a run with hits at the positions that
+ *     dsv41_session_provenance lists. On the CPU backends results are the same bytes whatever the chunks, the number of
+ *     threads and the other sessions.
  * 10. The library never prints, exits, aborts, installs signal handlers or reads the environment.
  * 11. Stability. Before 1.0 the file name is libdsv41.so.0. Status numbers, metric ids and capability ids are never
  *     reused. In this ABI there are fixed-width integers, float, double, size_t, pointers and structs behind
  *     pointers.
+ *
+ * KV MEMORY, SHARING AND REPLAY
+ *
+ *  What is kept where. Global KV, the records that every later token attends to, lies in pages of the pool, 128 tokens
+ *  each. A complete page is sealed: it never changes again, sessions with the same tokens (and salt) share it, and when
+ *  nobody holds it, it stays cached until its place is needed. Window rows, what each layer keeps of the last 128
+ *  tokens, lie in a slot that a session gets with its first call that runs the model and keeps until reset or release.
+ *  Copies of them go into the window cache in host memory, for some minutes, when a prefill or sync ends and when a
+ *  session is cut, reset or released: they serve a session that comes back to exactly that position.
+ *
+ *  Cuts. dsv41_session_fork and dsv41_session_truncate go to any position and never run the model. A fork shares
+ *  everything with its parent, whatever the length; the first of them that writes copies one page and its window slot.
+ *
+ *  Hits. dsv41_sync takes the whole list of tokens, as a host without state has it, and starts from what computes
+ *  least: the session's own tokens, a window entry, cached pages. dsv41_prefill of an empty session does the same.
+ *
+ *  Replay. At a position whose window rows are gone (a cut by more than a few tokens, a hit on pages alone) the next
+ *  call that runs the model has to compute them again. Encoder, by policy: BOUNDED runs the last 128 tokens before the
+ *  hit once more: cheap whatever the length, approximate. EXACT runs as many tokens as an exact result takes, up to
+ *  128 per layer, and builds on nothing approximate. REFUSE replays nothing: where a call may not start at token 0
+ *  either, it answers DSV41_REPLAY_REQUIRED. The decoder half sees the last 128 tokens of a prompt in any case
+ *  (DSV41_DECODER_BOUNDED): that is how the model is meant to run and makes nothing approximate. A replay changes no
+ *  global KV below its hit position.
+ *
+ *  Reports. Every call tells what it did, dsv41_session_replay_plan what dsv41_sync would do, dsv41_replay_info what a
+ *  cut leaves to do. For exact results throughout, set dsv41_session_options.encoder to EXACT; afterwards,
+ *  dsv41_session_make_exact computes what is approximate again.
  */
 #ifndef DSV41_DSV41_H
 #define DSV41_DSV41_H
@@ -223,7 +253,7 @@ typedef int32_t (*dsv41_token_fn)(void* user, const dsv41_token_event* event);
 enum { DSV41_LOG_DEBUG = 1, DSV41_LOG_INFO = 2, DSV41_LOG_WARN = 3, DSV41_LOG_ERROR = 4 };
 enum {
   DSV41_PHASE_OPEN = 1,   /* dsv41_model_open; units: thousandths of the weights */
-  DSV41_PHASE_PREFILL = 2 /* dsv41_prefill; units: tokens that the call computes */
+  DSV41_PHASE_PREFILL = 2 /* a call that runs the model; units: tokens its encoder runs on, replayed ones included */
 };
 
 /* ------------------------------------------------------------------------------------------- options and results */
@@ -233,7 +263,22 @@ enum {
   DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
   DSV41_DECODER_FULL = 1     /* prefill runs both halves on all tokens: needed for log-probabilities of a prompt */
 };
-enum { DSV41_RESULT_BIT_IDENTICAL = 0, DSV41_RESULT_EXACT = 1, DSV41_RESULT_APPROXIMATE = 2 };
+/* What to do when window rows of the encoder half are missing. */
+enum {
+  DSV41_ENCODER_BOUNDED = 0, /* run the last 128 tokens again: the approximation that the model is meant for */
+  DSV41_ENCODER_REFUSE = 1,  /* replay nothing: start at token 0 or answer DSV41_REPLAY_REQUIRED */
+  DSV41_ENCODER_EXACT = 2    /* run as many tokens again as an exact result takes; use nothing approximate */
+};
+enum { DSV41_RESULT_BIT_IDENTICAL = 0, DSV41_RESULT_EXACT = 1, DSV41_RESULT_APPROXIMATE = 2 }; /* convention 9 */
+/* Where the tokens came from that a call did not compute. */
+enum {
+  DSV41_HIT_NONE = 0,   /* all computed */
+  DSV41_HIT_LIVE = 1,   /* the session's own */
+  DSV41_HIT_WINDOW = 2, /* a window entry, and cached or own pages below it */
+  DSV41_HIT_PREFIX = 3  /* cached pages alone */
+};
+/* The run whose bytes a result equals: convention 9. */
+enum { DSV41_REFERENCE_LIVE = 0, DSV41_REFERENCE_COLD = 1, DSV41_REFERENCE_REPLAY = 2 };
 enum {
   DSV41_STOP_TOKEN = 1,       /* a stop token was sampled; it is reported, not appended */
   DSV41_STOP_MAX_TOKENS = 2,  /* max_new_tokens were appended */
@@ -385,44 +430,109 @@ typedef struct dsv41_plan_field {
 
 typedef struct dsv41_pool_options {
   uint32_t struct_size;
-  uint32_t max_sessions; /* sessions that may live at once; 0: 16 */
-  uint64_t bytes;        /* KV memory for tokens; 0: derived from tokens */
-  uint64_t tokens;       /* tokens of all sessions together; with bytes 0: 0 means 65,536. Set one at most */
+  uint32_t max_sessions;    /* sessions that hold window rows at once: that have run the model since their creation or
+                            reset. Creating and forking take none; 0: 16 */
+  uint64_t bytes;           /* KV memory for tokens; 0: derived from tokens */
+  uint64_t tokens;          /* tokens of all sessions together; with bytes 0: 0 means 65,536. Set one at most */
+  uint32_t no_prefix_cache; /* 1: prefill and sync take no cached pages */
+  uint32_t no_window_cache; /* 1: no windows are kept in host memory */
+  uint32_t no_decoder_windows;  /* 1: the window cache keeps the encoder's half alone, in half the memory */
+  uint32_t poison_pages;        /* 1, for tests: pages are filled with NaN when they are taken and when given back */
+  uint64_t window_cache_bytes;  /* host memory for windows; 0: a tenth of the machine's (or the control group's) */
+  uint64_t window_cache_ttl_ns; /* windows that nobody used for so long go; 0: five minutes */
+  uint64_t least_hit_tokens;    /* for tests: hits without windows on at most so many tokens start at token 0, as they
+                                    cost that much again; 0: the model's window; 1: every hit counts */
   uint64_t reserved[8];
 } dsv41_pool_options;
 
+/* Pages for the KV of tokens are in one state each: n_token_pages is the sum of the seven counts from n_token_pages_free
+ * to n_token_pages_retired. */
 typedef struct dsv41_pool_stats {
   uint32_t struct_size;
   uint32_t page_tokens; /* tokens of a page */
   uint64_t page_bytes;
-  uint64_t n_token_pages; /* pages for the KV of tokens */
+  uint64_t bookkeeping_bytes_per_page; /* host memory beside it */
+  uint64_t arena_bytes;                /* address space of the pool; memory is used as pages are touched */
+  uint64_t n_sessions;                 /* open sessions */
+  uint64_t n_token_pages;
   uint64_t n_token_pages_free;
-  uint64_t n_window_slots; /* sliding-window slots, one per session */
+  uint64_t n_token_pages_reserved;  /* for running calls */
+  uint64_t n_token_pages_private;   /* being filled by one session */
+  uint64_t n_token_pages_sealed;    /* complete, held by sessions */
+  uint64_t n_token_pages_cached;    /* complete, held by nobody: go when their place is needed */
+  uint64_t n_token_pages_pinned;    /* complete, held by pins alone */
+  uint64_t n_token_pages_retired;   /* given back, and free when the running calls have ended */
+  uint64_t n_token_pages_unindexed; /* of the sealed and pinned: no lookup finds them */
+  uint64_t n_window_slots;          /* sliding-window slots: dsv41_pool_options.max_sessions */
   uint64_t n_window_slots_free;
-  uint64_t n_sessions;  /* open sessions */
-  uint64_t arena_bytes; /* address space of the pool; memory is used as pages are touched */
+  /* Window cache: n_windows_put is the sum of n_windows, n_windows_evicted and n_windows_expired. */
+  uint64_t window_cache_budget_bytes; /* 0: no window cache */
+  uint64_t window_cache_bytes;
+  uint64_t n_windows; /* entries that are there */
+  uint64_t n_windows_put;
+  uint64_t n_windows_renewed; /* wanted, and there already */
+  uint64_t n_windows_found;   /* calls that started from one */
+  uint64_t n_windows_evicted; /* for the budget, or by dsv41_pool_trim */
+  uint64_t n_windows_expired;
+  /* Since the pool was made: */
+  uint64_t n_pages_sealed;
+  uint64_t n_pages_adopted;  /* of these: gave way to a shared page with the same bytes */
+  uint64_t n_pages_replaced; /* approximate pages whose place in the index an exact one took */
+  uint64_t n_pages_evicted;
+  uint64_t n_pages_copied;   /* copies on write */
+  uint64_t n_key_collisions; /* pages that stay unindexed because too many share their key */
 } dsv41_pool_stats;
 
 typedef struct dsv41_session_options {
   uint32_t struct_size;
-  uint32_t decoder;      /* DSV41_DECODER_* */
+  uint32_t encoder; /* DSV41_ENCODER_*: replay policy of every call; dsv41_session_set_replay changes it */
+  uint32_t decoder; /* DSV41_DECODER_*: the same */
+  uint32_t reserved0;
   uint64_t max_tokens;   /* limit of this session; 0: the model's */
   uint64_t chunk_tokens; /* tokens of a prefill step, at most 8,192; 0: 512 */
+  const void* salt; /* [salt_size] bytes, at most 4,096, copied: sessions share pages with those of equal salt only;
+                            NULL: none */
+  size_t salt_size;
   uint64_t reserved[8];
 } dsv41_session_options;
 
 typedef struct dsv41_session_info {
   uint32_t struct_size;
-  uint32_t decoder;  /* DSV41_DECODER_* */
+  uint32_t encoder;                /* DSV41_ENCODER_*: policies of the next call */
+  uint32_t decoder;                /* DSV41_DECODER_* */
+  uint32_t has_logits;             /* 1: dsv41_sample and dsv41_logits_copy work */
+  uint32_t is_exact;               /* 1: nothing in it descends from an encoder bounded replay */
+  uint32_t encoder_windows_intact; /* 1: the window rows that the next token reads are there; an empty session's: 0 */
+  uint32_t decoder_windows_intact; /* 1: the same */
+  uint32_t reserved0;
   uint64_t position; /* tokens in the session */
   uint64_t max_tokens;
-  uint64_t tokens_to_recompute; /* what the next prefill or decode computes before its own tokens */
-  uint64_t n_pages;             /* token pages in use */
-  uint32_t has_logits;          /* 1: dsv41_sample and dsv41_logits_copy work */
-  uint32_t reserved0;
+  uint64_t n_pages;        /* token pages in use */
+  uint64_t n_pages_shared; /* of these: held by other sessions too, so that releasing this one does not free them */
 } dsv41_session_info;
 
-/* Tokens to append. */
+/* A token page of a session. Frozen layout: never grows. */
+typedef struct dsv41_page_desc {
+  uint64_t first_token; /* position */
+  uint32_t n_tokens;    /* of this session: at most dsv41_pool_stats.page_tokens */
+  uint32_t sealed;      /* 1: complete and immutable */
+  uint32_t indexed;     /* 1: other sessions find it by its tokens */
+  uint32_t shared;      /* 1: other sessions hold it too */
+  uint32_t n_hits;      /* length of the provenance of its last token; 0: exact */
+  uint32_t reserved0;
+} dsv41_page_desc;
+
+/* Global KV of tokens [first_token, end_token) descends from encoder bounded replays with hits at the positions
+ * hits[first_hit] to hits[first_hit + n_hits - 1] of dsv41_session_provenance, oldest first; n_hits 0: it is exact.
+ * Frozen layout: never grows. */
+typedef struct dsv41_range {
+  uint64_t first_token;
+  uint64_t end_token;
+  uint64_t first_hit;
+  uint64_t n_hits;
+} dsv41_range;
+
+/* Tokens to append, to hold or to compare. */
 typedef struct dsv41_input {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -441,27 +551,82 @@ typedef struct dsv41_run_options {
   uint64_t reserved[8];
 } dsv41_run_options;
 
-/* What a call did. Encoder and decoder are the two halves of the model's layers. */
+/* What a call did. Encoder and decoder are the two halves of the model's layers. Tokens that the call was asked for, that
+ * is the session's position after it: tokens_reused + encoder_tokens_computed. */
 typedef struct dsv41_run_result {
   uint32_t struct_size;
   uint32_t result_class; /* DSV41_RESULT_* */
-  uint64_t position;     /* tokens in the session after the call */
+  uint32_t reference;    /* DSV41_REFERENCE_* */
+  uint32_t hit_source;   /* DSV41_HIT_* */
+  uint64_t position;     /* tokens in the session after the call, failed or not; all else is 0 after a failure */
+  uint64_t hit_position; /* the global KV of the tokens before it was there */
   uint64_t encoder_tokens_computed;
   uint64_t decoder_tokens_computed;
-  uint64_t tokens_reused;           /* tokens of the session that the call built on without computing them */
-  uint64_t encoder_tokens_replayed; /* tokens whose window rows alone were computed again */
+  uint64_t tokens_reused;           /* equals hit_position */
+  uint64_t encoder_tokens_replayed; /* tokens before hit_position that ran again, for their window rows */
   uint64_t decoder_tokens_replayed;
   uint64_t layer_tokens; /* work: sum over layers of the tokens they ran on */
   uint64_t time_ns;
 } dsv41_run_result;
 
-/* What a truncation leaves to do. */
+/* Replay policies: of a session (dsv41_session_set_replay), or of a single question, where NULL means the session's. */
+typedef struct dsv41_replay_options {
+  uint32_t struct_size;
+  uint32_t encoder; /* DSV41_ENCODER_* */
+  uint32_t decoder; /* DSV41_DECODER_* */
+  uint32_t reserved0;
+  uint64_t reserved[4];
+} dsv41_replay_options;
+
+/* What a call would do; fields as in dsv41_run_result. */
+typedef struct dsv41_replay_plan {
+  uint32_t struct_size;
+  uint32_t result_class; /* DSV41_RESULT_* */
+  uint32_t reference;    /* DSV41_REFERENCE_* */
+  uint32_t hit_source;   /* DSV41_HIT_* */
+  uint64_t position;
+  uint64_t hit_position;
+  uint64_t encoder_tokens_computed;
+  uint64_t decoder_tokens_computed;
+  uint64_t tokens_reused;
+  uint64_t encoder_tokens_replayed;
+  uint64_t decoder_tokens_replayed;
+  uint64_t layer_tokens;
+} dsv41_replay_plan;
+
+/* What a cut leaves to do. From result_class on: what the next call would do if it brings one more token; fields as in
+ * dsv41_run_result, and 0 where refused is 1. */
 typedef struct dsv41_replay_info {
   uint32_t struct_size;
+  uint32_t refused;                /* 1: that call would answer DSV41_REPLAY_REQUIRED; the cut is made all the same */
+  uint32_t encoder_windows_intact; /* 1: the window rows that the next token reads are there; at position 0: 0 */
+  uint32_t decoder_windows_intact; /* 1: the same */
+  uint64_t position;               /* tokens in the session now */
+  uint32_t result_class;           /* DSV41_RESULT_* */
+  uint32_t reference;              /* DSV41_REFERENCE_* */
+  uint32_t hit_source;             /* DSV41_HIT_* */
   uint32_t reserved0;
-  uint64_t position;            /* tokens in the session now */
-  uint64_t tokens_to_recompute; /* by the next prefill or decode, before its own tokens; 0: continues in place */
+  uint64_t hit_position;
+  uint64_t encoder_tokens_computed;
+  uint64_t decoder_tokens_computed;
+  uint64_t tokens_reused;
+  uint64_t encoder_tokens_replayed;
+  uint64_t decoder_tokens_replayed;
+  uint64_t layer_tokens;
 } dsv41_replay_info;
+
+/* Parts of a session's state, for dsv41_session_digest. */
+#define DSV41_DIGEST_TOKENS 1u
+#define DSV41_DIGEST_GLOBAL_KV 2u
+#define DSV41_DIGEST_ENCODER_WINDOWS 4u /* rows that the next token reads; whether they are there counts */
+#define DSV41_DIGEST_DECODER_WINDOWS 8u
+#define DSV41_DIGEST_OPEN_ROWS 16u /* compressor rows of a record that is not complete */
+#define DSV41_DIGEST_LOGITS 32u
+#define DSV41_DIGEST_ALL 63u
+
+/* What dsv41_session_replay rebuilds. */
+#define DSV41_REPLAY_ENCODER 1u
+#define DSV41_REPLAY_DECODER 2u /* the encoder's rows too: the decoder's are computed from its outputs */
 
 typedef struct dsv41_logit_bias {
   int32_t token;
@@ -509,11 +674,15 @@ typedef struct dsv41_generate_result {
   uint32_t struct_size;
   uint32_t stop_reason;  /* DSV41_STOP_*; 0 when the call failed */
   int32_t stop_token;    /* the stop token that was sampled, -1 if none */
-  uint32_t result_class; /* DSV41_RESULT_* */
-  uint64_t n_tokens;     /* appended by this call */
-  uint64_t position;     /* tokens in the session after the call */
+  uint32_t result_class; /* DSV41_RESULT_*: of the worst token */
+  uint32_t reference;    /* DSV41_REFERENCE_*: of the last token */
+  uint32_t reserved0;
+  uint64_t n_tokens; /* appended by this call */
+  uint64_t position; /* tokens in the session after the call */
   uint64_t encoder_tokens_computed;
   uint64_t decoder_tokens_computed;
+  uint64_t encoder_tokens_replayed;
+  uint64_t decoder_tokens_replayed;
   uint64_t layer_tokens;
   uint64_t time_ns;
 } dsv41_generate_result;
@@ -558,7 +727,8 @@ typedef struct dsv41_chat_event {
   size_t value_size;
 } dsv41_chat_event;
 
-/* Counters of a runtime since its creation, over all its models, pools and sessions, closed ones included. */
+/* Counters of a runtime since its creation, over all its models, pools and sessions, closed ones included. Tokens that
+ * calls were asked for: tokens_reused + encoder_tokens_computed. */
 typedef struct dsv41_metrics {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -573,13 +743,30 @@ typedef struct dsv41_metrics {
   uint64_t pools_open;
   uint64_t sessions_created;
   uint64_t sessions_open;
-  uint64_t token_pages; /* pages of the open pools */
-  uint64_t token_pages_in_use;
+  uint64_t token_pages;        /* pages of the open pools */
+  uint64_t token_pages_in_use; /* not free; cached ones count */
   uint64_t window_slots;
   uint64_t window_slots_in_use;
   uint64_t arena_bytes;         /* address space of the open pools */
   uint64_t allocated_bytes;     /* held from alloc_fn (or malloc) now */
   uint64_t allocated_bytes_max; /* highest value so far */
+  uint64_t encoder_tokens_replayed;
+  uint64_t decoder_tokens_replayed;
+  uint64_t tokens_hit_window;   /* of the reused ones: from a window entry (DSV41_HIT_WINDOW) */
+  uint64_t tokens_hit_prefix;   /* of the reused ones: from cached pages alone (DSV41_HIT_PREFIX) */
+  uint64_t sessions_forked;     /* of the created ones */
+  uint64_t token_pages_private; /* of those in use: by state, as in dsv41_pool_stats */
+  uint64_t token_pages_sealed;
+  uint64_t token_pages_cached;
+  uint64_t pages_sealed;
+  uint64_t pages_adopted;
+  uint64_t pages_copied;
+  uint64_t pages_evicted;
+  uint64_t windows; /* entries of the window caches */
+  uint64_t window_bytes;
+  uint64_t windows_put;
+  uint64_t windows_found;
+  uint64_t windows_dropped; /* evicted or expired */
 } dsv41_metrics;
 
 /* Frozen layout: never grows. Texts are NUL-terminated and static. */
@@ -616,6 +803,8 @@ DSV41_API void dsv41_session_info_init(dsv41_session_info* info, size_t size);
 DSV41_API void dsv41_input_init(dsv41_input* input, size_t size);
 DSV41_API void dsv41_run_options_init(dsv41_run_options* options, size_t size);
 DSV41_API void dsv41_run_result_init(dsv41_run_result* result, size_t size);
+DSV41_API void dsv41_replay_options_init(dsv41_replay_options* options, size_t size);
+DSV41_API void dsv41_replay_plan_init(dsv41_replay_plan* plan, size_t size);
 DSV41_API void dsv41_replay_info_init(dsv41_replay_info* info, size_t size);
 DSV41_API void dsv41_sampler_options_init(dsv41_sampler_options* options, size_t size);
 DSV41_API void dsv41_sample_result_init(dsv41_sample_result* result, size_t size);
@@ -646,7 +835,11 @@ enum {
   DSV41_CAP_CPU_AVX512 = 17, /* DSV41_CPU_TARGET_AVX512 can be forced */
   DSV41_CAP_DECODER_FULL = 32,
   DSV41_CAP_LOGPROBS = 33,
-  DSV41_CAP_CHAT = 34 /* dsv41_chat_render, dsv41_chatparse_* */
+  DSV41_CAP_CHAT = 34, /* dsv41_chat_render, dsv41_chatparse_* */
+  DSV41_CAP_FORK = 35,
+  DSV41_CAP_SYNC = 36,        /* dsv41_sync and cached prefixes */
+  DSV41_CAP_REPLAY = 37,      /* DSV41_ENCODER_*, dsv41_session_replay_plan, dsv41_session_replay */
+  DSV41_CAP_WINDOW_CACHE = 38 /* windows in host memory */
 };
 
 /* Name without prefix ("POOL_FULL") and one-line text of a status; "UNKNOWN" and "unknown status code" for a number
@@ -720,24 +913,41 @@ DSV41_API dsv41_status dsv41_pool_create(dsv41_model* model, const dsv41_pool_op
 /* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
 DSV41_API dsv41_status dsv41_pool_stats_get(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error);
 
-/* Checks the pool's invariants (counts, ownership, alignment); for tests and bug reports. Code: INTERNAL, whose
- * message names the broken one. Any thread; calls of its sessions must not be running. Since 0.1. */
+/* Gives memory back: drops window entries, then cached pages, least recently used first, until window entries and pages
+ * in use take at most target_bytes, and hands the memory of free pages to the system. What sessions hold stays: 0 drops
+ * all that can be dropped. *freed (NULL: not wanted): bytes dropped. Costs later calls a replay or a prefill, never a
+ * result. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_pool_trim(dsv41_pool* pool, uint64_t target_bytes, uint64_t* freed, dsv41_error* error);
+
+/* Checks the invariants of pages, prefix tree and window cache (states, counts, links); for tests and bug reports. Code:
+ * INTERNAL, whose message names the broken one. Any thread, also while sessions run. Since 0.1. */
 DSV41_API dsv41_status dsv41_pool_check(dsv41_pool* pool, dsv41_error* error);
 DSV41_API void dsv41_pool_release(dsv41_pool* pool);
 
 /* ------------------------------------------------------------------------------------------------------- session */
 
-/* Makes an empty session. Codes: POOL_FULL (max_sessions of the pool are open). Any thread. Since 0.1. */
+/* Makes an empty session. It takes no memory of the pool before its first call that runs the model. Any thread. Since
+ * 0.1. */
 DSV41_API dsv41_status dsv41_session_create(dsv41_pool* pool, const dsv41_session_options* options, dsv41_session** out,
                                             dsv41_error* error);
 
-/* Cuts the session to its first `position` tokens (at most the present position). Never runs the model: where the
- * window rows for the next token are gone, the next prefill or decode recomputes them, and *out (NULL: not wanted)
- * tells how many tokens that takes. Logits are dropped unless nothing is cut. Since 0.1. */
-DSV41_API dsv41_status dsv41_session_truncate(dsv41_session* session, uint64_t position, dsv41_replay_info* out,
+/* Makes a session with the first `position` tokens (at most the present position) and the options of this one; logits
+ * too if that is all of them. `session` stays as it is. Never runs the model and takes no memory of the pool: both share
+ * all pages and window rows until one of them writes. *info (NULL: not wanted): what the next call of the new session has
+ * to do. The new session is one of its own: another thread may use it at once. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_fork(dsv41_session* session, uint64_t position, dsv41_session** out,
+                                          dsv41_replay_info* info, dsv41_error* error);
+
+/* Cuts the session to its first `position` tokens (at most the present position) and drops logits unless nothing is cut.
+ * Never runs the model: where window rows for the next token are gone, the next call that runs the model sees to it, and
+ * *info (NULL: not wanted) tells what it has to do, under the policies of `options` (NULL: the session's). Windows at
+ * the old position go to the window cache. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_truncate(dsv41_session* session, uint64_t position,
+                                              const dsv41_replay_options* options, dsv41_replay_info* info,
                                               dsv41_error* error);
 
-/* Empties the session; its options stay. Since 0.1. */
+/* Empties the session; its options stay. Its pages stay cached, and windows at the old position go to the window cache.
+ * Since 0.1. */
 DSV41_API dsv41_status dsv41_session_reset(dsv41_session* session, dsv41_error* error);
 
 /* Fills *out (not NULL). Since 0.1. */
@@ -751,23 +961,40 @@ DSV41_API dsv41_status dsv41_session_tokens(dsv41_session* session, uint64_t fro
 /* *out (not NULL): how many tokens at the start of the session equal those of `input`. Since 0.1. */
 DSV41_API dsv41_status dsv41_session_common_prefix(dsv41_session* session, const dsv41_input* input, uint64_t* out,
                                                    dsv41_error* error);
+
+/* SHA-256 over parts of the session's state: DSV41_DIGEST_* bits, 0: all. Sessions of one model with the same state have
+ * the same digest, wherever it lies in memory. out: [32] bytes, not NULL. Code: BACKEND. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_digest(dsv41_session* session, uint32_t parts, uint8_t out[32],
+                                            dsv41_error* error);
+
+/* Copies descriptions of the session's token pages, in the order of tokens. Buffer convention 5. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_pages(dsv41_session* session, dsv41_page_desc* buffer, size_t capacity, size_t* n,
+                                           dsv41_error* error);
 DSV41_API void dsv41_session_release(dsv41_session* session);
 
-/* ----------------------------------------------------------------------------- prefill, decode, logits, generate */
+/* ----------------------------------------------------------------------- prefill, sync, decode, logits, generate */
 
 /* Appends one or more tokens and computes the logits of the next one. input: not NULL. options: NULL for defaults.
  * result: NULL if not wanted. Chunks never change a result. With DSV41_DECODER_BOUNDED the decoder half sees at most
- * the last 128 tokens of the call, so two calls over the halves of a prompt are not one call over the whole. A
- * failed or cancelled call leaves the session as it was; result->position says so. Codes: CONTEXT_FULL, POOL_FULL,
- * CANCELLED, HOST_CALLBACK, NUMERIC. Since 0.1. */
+ * the last 128 tokens of the call, so two calls over the halves of a prompt are not one call over the whole. Into an
+ * empty session it is a dsv41_sync. A failed or cancelled call leaves the session as it was, except that the window rows
+ * of one that had to replay may be missing afterwards; result->position says so. Codes: CONTEXT_FULL, POOL_FULL (pages,
+ * or window slots: max_sessions of the pool hold one), REPLAY_REQUIRED, CANCELLED, HOST_CALLBACK, NUMERIC. Since 0.1. */
 DSV41_API dsv41_status dsv41_prefill(dsv41_session* session, const dsv41_input* input, const dsv41_run_options* options,
                                      dsv41_run_result* result, dsv41_error* error);
+
+/* Makes the session hold exactly the tokens of `full` (one or more), with logits: keeps what it has in common with them
+ * or takes cached pages and windows, whatever computes least, and computes the rest, at least one token unless the
+ * session holds them already with logits. Otherwise as dsv41_prefill, except that a failed call may have cut the session
+ * to the tokens it has in common with `full`; result->position tells. Since 0.1. */
+DSV41_API dsv41_status dsv41_sync(dsv41_session* session, const dsv41_input* full, const dsv41_run_options* options,
+                                  dsv41_run_result* result, dsv41_error* error);
 
 /* Appends one token and computes the logits of the next one. As dsv41_prefill. Since 0.1. */
 DSV41_API dsv41_status dsv41_decode(dsv41_session* session, int32_t token, const dsv41_run_options* options,
                                     dsv41_run_result* result, dsv41_error* error);
 
-/* Copies the logits of the next token, [vocab_size]. Buffer convention 5. Code: STATE (new, truncated or reset
+/* Copies the logits of the next token, [vocab_size]. Buffer convention 5. Code: STATE (new, truncated, reset or replayed
  * session). Since 0.1. */
 DSV41_API dsv41_status dsv41_logits_copy(dsv41_session* session, float* buffer, size_t capacity, size_t* n,
                                          dsv41_error* error);
@@ -782,10 +1009,41 @@ DSV41_API dsv41_status dsv41_logprobs_get(dsv41_session* session, uint64_t from,
  * sampler: not NULL, of the same model. options: NULL for defaults. result: NULL if not wanted; also filled when the
  * call fails: tokens appended before the failure stay. When the call returns, every token given to token_fn is in
  * the session and accepted by the sampler; the stop token is in neither. Afterwards the session has logits again.
- * Codes: STATE (no logits), POOL_FULL, CANCELLED, NUMERIC. Since 0.1. */
+ * Codes: STATE (no logits), POOL_FULL, REPLAY_REQUIRED, CANCELLED, NUMERIC. Since 0.1. */
 DSV41_API dsv41_status dsv41_generate(dsv41_session* session, dsv41_sampler* sampler,
                                       const dsv41_generate_options* options, dsv41_generate_result* result,
                                       dsv41_error* error);
+
+/* -------------------------------------------------------------------------------------------------------- replay */
+
+/* *out (not NULL): what dsv41_sync of `full` would do now, without doing it. options: NULL for the session's policies.
+ * The prediction holds until a call changes the session, or the caches of its pool. Looking may count cached pages as
+ * used. Code: REPLAY_REQUIRED. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_replay_plan(dsv41_session* session, const dsv41_input* full,
+                                                 const dsv41_replay_options* options, dsv41_replay_plan* out,
+                                                 dsv41_error* error);
+
+/* Sets the policies of all later calls. options: NULL for defaults. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_set_replay(dsv41_session* session, const dsv41_replay_options* options,
+                                                dsv41_error* error);
+
+/* Rebuilds missing window rows now, so that the next token comes fast; no tokens are appended, and logits are dropped if
+ * anything runs. which: DSV41_REPLAY_* bits, 0: both halves. options, result, codes and state after a failure: as
+ * dsv41_prefill. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_replay(dsv41_session* session, uint32_t which, const dsv41_run_options* options,
+                                            dsv41_run_result* result, dsv41_error* error);
+
+/* Computes again whatever descends from an encoder bounded replay, so that session and logits are those of a run without
+ * any; an exact session stays as it is. options, result, codes and state after a failure: as dsv41_sync. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_make_exact(dsv41_session* session, const dsv41_run_options* options,
+                                                dsv41_run_result* result, dsv41_error* error);
+
+/* Copies what the session's global KV descends from: ranges that follow each other from the first token to the last,
+ * neighbours with different lists, and the lists, one behind the other. Two buffers, each after convention 5: a
+ * capacity of 0 only asks; if one is too small, neither is written. Since 0.1. */
+DSV41_API dsv41_status dsv41_session_provenance(dsv41_session* session, dsv41_range* ranges, size_t range_capacity,
+                                                size_t* n_ranges, uint64_t* hits, size_t hit_capacity, size_t* n_hits,
+                                                dsv41_error* error);
 
 /* ------------------------------------------------------------------------------------------------------- sampler */
 
@@ -949,6 +1207,8 @@ typedef struct dsv41_api {
   void (*input_init)(dsv41_input* input, size_t size);
   void (*run_options_init)(dsv41_run_options* options, size_t size);
   void (*run_result_init)(dsv41_run_result* result, size_t size);
+  void (*replay_options_init)(dsv41_replay_options* options, size_t size);
+  void (*replay_plan_init)(dsv41_replay_plan* plan, size_t size);
   void (*replay_info_init)(dsv41_replay_info* info, size_t size);
   void (*sampler_options_init)(dsv41_sampler_options* options, size_t size);
   void (*sample_result_init)(dsv41_sample_result* result, size_t size);
@@ -982,21 +1242,29 @@ typedef struct dsv41_api {
   dsv41_status (*pool_create)(dsv41_model* model, const dsv41_pool_options* options, dsv41_pool** out,
                               dsv41_error* error);
   dsv41_status (*pool_stats_get)(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error);
+  dsv41_status (*pool_trim)(dsv41_pool* pool, uint64_t target_bytes, uint64_t* freed, dsv41_error* error);
   dsv41_status (*pool_check)(dsv41_pool* pool, dsv41_error* error);
   void (*pool_release)(dsv41_pool* pool);
   dsv41_status (*session_create)(dsv41_pool* pool, const dsv41_session_options* options, dsv41_session** out,
                                  dsv41_error* error);
-  dsv41_status (*session_truncate)(dsv41_session* session, uint64_t position, dsv41_replay_info* out,
-                                   dsv41_error* error);
+  dsv41_status (*session_fork)(dsv41_session* session, uint64_t position, dsv41_session** out, dsv41_replay_info* info,
+                               dsv41_error* error);
+  dsv41_status (*session_truncate)(dsv41_session* session, uint64_t position, const dsv41_replay_options* options,
+                                   dsv41_replay_info* info, dsv41_error* error);
   dsv41_status (*session_reset)(dsv41_session* session, dsv41_error* error);
   dsv41_status (*session_info_get)(dsv41_session* session, dsv41_session_info* out, dsv41_error* error);
   dsv41_status (*session_tokens)(dsv41_session* session, uint64_t from, int32_t* buffer, size_t capacity, size_t* n,
                                  dsv41_error* error);
   dsv41_status (*session_common_prefix)(dsv41_session* session, const dsv41_input* input, uint64_t* out,
                                         dsv41_error* error);
+  dsv41_status (*session_digest)(dsv41_session* session, uint32_t parts, uint8_t out[32], dsv41_error* error);
+  dsv41_status (*session_pages)(dsv41_session* session, dsv41_page_desc* buffer, size_t capacity, size_t* n,
+                                dsv41_error* error);
   void (*session_release)(dsv41_session* session);
   dsv41_status (*prefill)(dsv41_session* session, const dsv41_input* input, const dsv41_run_options* options,
                           dsv41_run_result* result, dsv41_error* error);
+  dsv41_status (*sync)(dsv41_session* session, const dsv41_input* full, const dsv41_run_options* options,
+                       dsv41_run_result* result, dsv41_error* error);
   dsv41_status (*decode)(dsv41_session* session, int32_t token, const dsv41_run_options* options,
                          dsv41_run_result* result, dsv41_error* error);
   dsv41_status (*logits_copy)(dsv41_session* session, float* buffer, size_t capacity, size_t* n, dsv41_error* error);
@@ -1004,6 +1272,16 @@ typedef struct dsv41_api {
                                dsv41_error* error);
   dsv41_status (*generate)(dsv41_session* session, dsv41_sampler* sampler, const dsv41_generate_options* options,
                            dsv41_generate_result* result, dsv41_error* error);
+  dsv41_status (*session_replay_plan)(dsv41_session* session, const dsv41_input* full,
+                                      const dsv41_replay_options* options, dsv41_replay_plan* out, dsv41_error* error);
+  dsv41_status (*session_set_replay)(dsv41_session* session, const dsv41_replay_options* options, dsv41_error* error);
+  dsv41_status (*session_replay)(dsv41_session* session, uint32_t which, const dsv41_run_options* options,
+                                 dsv41_run_result* result, dsv41_error* error);
+  dsv41_status (*session_make_exact)(dsv41_session* session, const dsv41_run_options* options, dsv41_run_result* result,
+                                     dsv41_error* error);
+  dsv41_status (*session_provenance)(dsv41_session* session, dsv41_range* ranges, size_t range_capacity,
+                                     size_t* n_ranges, uint64_t* hits, size_t hit_capacity, size_t* n_hits,
+                                     dsv41_error* error);
   dsv41_status (*sampler_create)(dsv41_model* model, const dsv41_sampler_options* options, dsv41_sampler** out,
                                  dsv41_error* error);
   dsv41_status (*sampler_clone)(dsv41_sampler* sampler, dsv41_sampler** out, dsv41_error* error);

@@ -18,6 +18,7 @@
 #ifndef DSV41_DSV41_HPP
 #define DSV41_DSV41_HPP
 
+#include <array>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -75,6 +76,8 @@ inline void init(dsv41_session_info* value, size_t size) { dsv41_session_info_in
 inline void init(dsv41_input* value, size_t size) { dsv41_input_init(value, size); }
 inline void init(dsv41_run_options* value, size_t size) { dsv41_run_options_init(value, size); }
 inline void init(dsv41_run_result* value, size_t size) { dsv41_run_result_init(value, size); }
+inline void init(dsv41_replay_options* value, size_t size) { dsv41_replay_options_init(value, size); }
+inline void init(dsv41_replay_plan* value, size_t size) { dsv41_replay_plan_init(value, size); }
 inline void init(dsv41_replay_info* value, size_t size) { dsv41_replay_info_init(value, size); }
 inline void init(dsv41_sampler_options* value, size_t size) { dsv41_sampler_options_init(value, size); }
 inline void init(dsv41_sample_result* value, size_t size) { dsv41_sample_result_init(value, size); }
@@ -169,6 +172,13 @@ class Callback {
 }  // namespace detail
 
 using Tokens = std::vector<int32_t>;
+using Digest = std::array<uint8_t, 32>;  // SHA-256
+
+// What dsv41_session_provenance tells: hits of ranges[i] begin at hits[ranges[i].first_hit].
+struct Provenance {
+  std::vector<dsv41_range> ranges;
+  std::vector<uint64_t> hits;
+};
 
 inline dsv41_build_info build_info() {
   auto out = make<dsv41_build_info>();
@@ -300,6 +310,12 @@ class Pool {
     detail::check([&](dsv41_error* error) { return dsv41_pool_stats_get(get(), &out, error); });
     return out;
   }
+  // Returns the bytes dropped.
+  uint64_t trim(uint64_t target_bytes) const {
+    uint64_t freed = 0;
+    detail::check([&](dsv41_error* error) { return dsv41_pool_trim(get(), target_bytes, &freed, error); });
+    return freed;
+  }
   void check() const {
     detail::check([&](dsv41_error* error) { return dsv41_pool_check(get(), error); });
   }
@@ -351,16 +367,18 @@ class Session {
   // progress(const dsv41_progress&) returns whether to go on; false throws Error with status DSV41_HOST_CALLBACK.
   template <class F, std::enable_if_t<std::is_invocable_v<F&, const dsv41_progress&>, int> = 0>
   dsv41_run_result prefill(const Tokens& tokens, F&& progress, dsv41_run_options options = make<dsv41_run_options>()) {
-    using Callback = detail::Callback<std::remove_reference_t<F>, dsv41_progress>;
-    Callback callback(progress);
-    options.progress_fn = &Callback::call;
-    options.progress_user = &callback;
-    try {
-      return prefill(tokens, options);
-    } catch (const Error&) {
-      callback.rethrow();
-      throw;
-    }
+    return with_progress(progress, options, [&] { return prefill(tokens, options); });
+  }
+
+  dsv41_run_result sync(const Tokens& full, const dsv41_run_options& options = make<dsv41_run_options>()) {
+    auto result = make<dsv41_run_result>();
+    const dsv41_input input = input_of(full);
+    detail::check([&](dsv41_error* error) { return dsv41_sync(get(), &input, &options, &result, error); });
+    return result;
+  }
+  template <class F, std::enable_if_t<std::is_invocable_v<F&, const dsv41_progress&>, int> = 0>
+  dsv41_run_result sync(const Tokens& full, F&& progress, dsv41_run_options options = make<dsv41_run_options>()) {
+    return with_progress(progress, options, [&] { return sync(full, options); });
   }
 
   dsv41_run_result decode(int32_t token, const dsv41_run_options& options = make<dsv41_run_options>()) {
@@ -388,13 +406,69 @@ class Session {
     return result;
   }
 
+  // info: what the next call has to do; nullptr: not wanted.
+  Session fork(uint64_t position, dsv41_replay_info* info = nullptr) const {
+    return Session(detail::create<dsv41_session>([&](dsv41_session** out, dsv41_error* error) {
+      return dsv41_session_fork(get(), position, out, info, error);
+    }));
+  }
   dsv41_replay_info truncate(uint64_t position) {
     auto out = make<dsv41_replay_info>();
-    detail::check([&](dsv41_error* error) { return dsv41_session_truncate(get(), position, &out, error); });
+    detail::check([&](dsv41_error* error) { return dsv41_session_truncate(get(), position, nullptr, &out, error); });
+    return out;
+  }
+  dsv41_replay_info truncate(uint64_t position, const dsv41_replay_options& options) {
+    auto out = make<dsv41_replay_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_session_truncate(get(), position, &options, &out, error); });
     return out;
   }
   void reset() {
     detail::check([&](dsv41_error* error) { return dsv41_session_reset(get(), error); });
+  }
+
+  dsv41_replay_plan replay_plan(const Tokens& full) const { return replay_plan(full, nullptr); }
+  dsv41_replay_plan replay_plan(const Tokens& full, const dsv41_replay_options& options) const {
+    return replay_plan(full, &options);
+  }
+  void set_replay(const dsv41_replay_options& options) {
+    detail::check([&](dsv41_error* error) { return dsv41_session_set_replay(get(), &options, error); });
+  }
+  // which: DSV41_REPLAY_* bits, 0: both.
+  dsv41_run_result replay(uint32_t which = 0, const dsv41_run_options& options = make<dsv41_run_options>()) {
+    auto result = make<dsv41_run_result>();
+    detail::check([&](dsv41_error* error) { return dsv41_session_replay(get(), which, &options, &result, error); });
+    return result;
+  }
+  dsv41_run_result make_exact(const dsv41_run_options& options = make<dsv41_run_options>()) {
+    auto result = make<dsv41_run_result>();
+    detail::check([&](dsv41_error* error) { return dsv41_session_make_exact(get(), &options, &result, error); });
+    return result;
+  }
+  Provenance provenance() const {
+    Provenance out;
+    size_t n_ranges = 0, n_hits = 0;
+    detail::check([&](dsv41_error* error) {
+      return dsv41_session_provenance(get(), nullptr, 0, &n_ranges, nullptr, 0, &n_hits, error);
+    });
+    out.ranges.resize(n_ranges);
+    out.hits.resize(n_hits);
+    detail::check([&](dsv41_error* error) {
+      return dsv41_session_provenance(get(), out.ranges.data(), n_ranges, &n_ranges, out.hits.data(), n_hits, &n_hits,
+                                      error);
+    });
+    return out;
+  }
+  // parts: DSV41_DIGEST_* bits, 0: all.
+  Digest digest(uint32_t parts = 0) const {
+    Digest out{};
+    detail::check([&](dsv41_error* error) { return dsv41_session_digest(get(), parts, out.data(), error); });
+    return out;
+  }
+  std::vector<dsv41_page_desc> pages() const {
+    return detail::fetch<std::vector<dsv41_page_desc>>(
+        0, [&](dsv41_page_desc* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+          return dsv41_session_pages(get(), buffer, capacity, n, error);
+        });
   }
 
   dsv41_session_info info() const {
@@ -427,6 +501,29 @@ class Session {
   dsv41_session* get() const noexcept { return owner_.get(); }
 
  private:
+  explicit Session(detail::Owner<dsv41_session> owner) : owner_(std::move(owner)) {}
+
+  dsv41_replay_plan replay_plan(const Tokens& full, const dsv41_replay_options* options) const {
+    auto out = make<dsv41_replay_plan>();
+    const dsv41_input input = input_of(full);
+    detail::check([&](dsv41_error* error) { return dsv41_session_replay_plan(get(), &input, options, &out, error); });
+    return out;
+  }
+
+  template <class F, class Call>
+  static dsv41_run_result with_progress(F& progress, dsv41_run_options& options, Call&& call) {
+    using Callback = detail::Callback<F, dsv41_progress>;
+    Callback callback(progress);
+    options.progress_fn = &Callback::call;
+    options.progress_user = &callback;
+    try {
+      return call();
+    } catch (const Error&) {
+      callback.rethrow();
+      throw;
+    }
+  }
+
   static dsv41_input input_of(const Tokens& tokens) {
     auto input = make<dsv41_input>();
     input.tokens = tokens.data();

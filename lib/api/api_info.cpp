@@ -77,7 +77,11 @@ int32_t dsv41_has_capability(uint32_t capability) {
     case DSV41_CAP_CPU_AVX512: return kernels::cpu_target_supported(kernels::CpuTarget::kAvx512);
     case DSV41_CAP_DECODER_FULL:
     case DSV41_CAP_LOGPROBS:
-    case DSV41_CAP_CHAT: return 1;
+    case DSV41_CAP_CHAT:
+    case DSV41_CAP_FORK:
+    case DSV41_CAP_SYNC:
+    case DSV41_CAP_REPLAY:
+    case DSV41_CAP_WINDOW_CACHE: return 1;
     default: return 0;
   }
 }
@@ -100,6 +104,8 @@ void dsv41_session_info_init(dsv41_session_info* info, size_t size) { init_struc
 void dsv41_input_init(dsv41_input* input, size_t size) { init_struct(input, size); }
 void dsv41_run_options_init(dsv41_run_options* options, size_t size) { init_struct(options, size); }
 void dsv41_run_result_init(dsv41_run_result* result, size_t size) { init_struct(result, size); }
+void dsv41_replay_options_init(dsv41_replay_options* options, size_t size) { init_struct(options, size); }
+void dsv41_replay_plan_init(dsv41_replay_plan* plan, size_t size) { init_struct(plan, size); }
 void dsv41_replay_info_init(dsv41_replay_info* info, size_t size) { init_struct(info, size); }
 void dsv41_sampler_options_init(dsv41_sampler_options* options, size_t size) { init_struct(options, size); }
 void dsv41_sample_result_init(dsv41_sample_result* result, size_t size) { init_struct(result, size); }

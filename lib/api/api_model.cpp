@@ -16,10 +16,10 @@ Result<const text::Tokenizer*> dsv41_model::tokenizer() const {
 
 dsv41_pool::dsv41_pool(dsv41_model& parent, std::shared_ptr<session::Pool> made)
     : Handle(kKind), model(&parent), pool(std::move(made)) {
-  model->runtime->add_pool(pool.get());
+  model->runtime->add_pool(pool);
 }
 
-dsv41_pool::~dsv41_pool() { model->runtime->remove_pool(pool.get()); }
+dsv41_pool::~dsv41_pool() { model->runtime->remove_pool(pool); }
 
 namespace dsv41::api {
 namespace {
@@ -79,6 +79,72 @@ dsv41_model_info describe(const dsv41_model& model) {
   write_text(model.backend->name(), info.backend);
   write_text(model.backend->numeric_class(), info.numeric_class);
   return info;
+}
+
+// 1 is yes, 0 is no; anything else is a mistake.
+Status read_flag(uint32_t value, std::string_view name, bool* out) {
+  if (value > 1) return Status(Code::kINVALID_ARG, "options." + std::string(name) + " is neither 0 nor 1");
+  *out = value != 0;
+  return {};
+}
+
+Status read_pool_options(const dsv41_pool_options* options, session::PoolOptions* out) {
+  dsv41_pool_options given;
+  DSV41_TRY(read_struct(options, "options", &given));
+  if (given.bytes && given.tokens) return Status(Code::kINVALID_ARG, "options: set bytes or tokens, not both");
+  bool no_prefixes, no_windows, no_decoder;
+  DSV41_TRY(read_flag(given.no_prefix_cache, "no_prefix_cache", &no_prefixes));
+  DSV41_TRY(read_flag(given.no_window_cache, "no_window_cache", &no_windows));
+  DSV41_TRY(read_flag(given.no_decoder_windows, "no_decoder_windows", &no_decoder));
+  DSV41_TRY(read_flag(given.poison_pages, "poison_pages", &out->poison_pages));
+  out->bytes = given.bytes;
+  out->tokens = given.tokens;
+  if (given.max_sessions) out->max_sessions = given.max_sessions;
+  out->prefix_cache = !no_prefixes;
+  out->window_cache = !no_windows;
+  out->window_cache_decoder = !no_decoder;
+  out->window_cache_bytes = given.window_cache_bytes;
+  out->window_cache_ttl_ns = given.window_cache_ttl_ns;
+  if (given.least_hit_tokens)
+    out->least_hit_tokens = static_cast<int64_t>(std::min<uint64_t>(given.least_hit_tokens, INT64_MAX));
+  return {};
+}
+
+dsv41_pool_stats describe(session::Pool& pool) {
+  const kv::PagePoolStats pages = pool.pages().stats();
+  const kv::WindowPoolStats windows = pool.windows().stats();
+  dsv41_pool_stats out{};
+  out.page_tokens = kv::kPageTokens;
+  out.page_bytes = pages.page_bytes;
+  out.bookkeeping_bytes_per_page = pages.bookkeeping_bytes_per_page;
+  out.arena_bytes = pages.arena_bytes;
+  out.n_sessions = pool.counters().sessions_open.load(std::memory_order_relaxed);
+  out.n_token_pages = pages.global_pages;
+  out.n_token_pages_free = pages.global_pages_free;
+  out.n_token_pages_reserved = pages.global_pages_reserved;
+  out.n_token_pages_private = pages.global_pages_private;
+  out.n_token_pages_sealed = pages.global_pages_sealed;
+  out.n_token_pages_cached = pages.global_pages_cached;
+  out.n_token_pages_pinned = pages.global_pages_pinned_only;
+  out.n_token_pages_retired = pages.global_pages_retired;
+  out.n_token_pages_unindexed = pages.global_pages_unindexed;
+  out.n_window_slots = pages.window_slots;
+  out.n_window_slots_free = pages.window_slots_free;
+  out.window_cache_budget_bytes = windows.budget_bytes;
+  out.window_cache_bytes = windows.bytes;
+  out.n_windows = windows.n_entries;
+  out.n_windows_put = windows.n_put;
+  out.n_windows_renewed = windows.n_renewed;
+  out.n_windows_found = windows.n_found;
+  out.n_windows_evicted = windows.n_evicted;
+  out.n_windows_expired = windows.n_expired;
+  out.n_pages_sealed = pages.pages_sealed;
+  out.n_pages_adopted = pages.pages_adopted;
+  out.n_pages_replaced = pages.pages_replaced;
+  out.n_pages_evicted = pages.pages_evicted;
+  out.n_pages_copied = pages.pages_copied;
+  out.n_key_collisions = pages.key_collisions;
+  return out;
 }
 
 }  // namespace
@@ -146,13 +212,8 @@ dsv41_status dsv41_pool_create(dsv41_model* model, const dsv41_pool_options* opt
                                dsv41_error* error) {
   return run_call("dsv41_pool_create", error, want(model, Access::kShared), [&](dsv41_model& owner) -> Status {
     DSV41_TRY(check_pointer(out, "out"));
-    dsv41_pool_options given;
-    DSV41_TRY(read_struct(options, "options", &given));
-    if (given.bytes && given.tokens) return Status(Code::kINVALID_ARG, "options: set bytes or tokens, not both");
     session::PoolOptions wanted;
-    wanted.bytes = given.bytes;
-    wanted.tokens = given.tokens;
-    if (given.max_sessions) wanted.max_sessions = given.max_sessions;
+    DSV41_TRY(read_pool_options(options, &wanted));
     wanted.clock = {[](void* host) { return static_cast<const dsv41_runtime*>(host)->now_ns(); }, owner.runtime.get()};
     DSV41_TRY_ASSIGN(std::shared_ptr<session::Pool> made, session::Pool::create(owner.loaded, wanted));
     *out = std::make_unique<dsv41_pool>(owner, std::move(made)).release();
@@ -163,24 +224,22 @@ dsv41_status dsv41_pool_create(dsv41_model* model, const dsv41_pool_options* opt
 dsv41_status dsv41_pool_stats_get(dsv41_pool* pool, dsv41_pool_stats* out, dsv41_error* error) {
   return run_call("dsv41_pool_stats_get", error, want(pool, Access::kSharedSafe), [&](dsv41_pool& owner) -> Status {
     DSV41_TRY(check_output(out, "out"));
-    const kv::PagePoolStats stats = owner.pool->pages().stats();
-    dsv41_pool_stats result{};
-    result.page_tokens = kv::kPageTokens;
-    result.page_bytes = stats.page_bytes;
-    result.n_token_pages = stats.global_pages;
-    result.n_token_pages_free = stats.global_pages_free;
-    result.n_window_slots = stats.window_slots;
-    result.n_window_slots_free = stats.window_slots_free;
-    result.n_sessions = owner.pool->counters().sessions_open.load(std::memory_order_relaxed);
-    result.arena_bytes = stats.arena_bytes;
-    write_struct(result, out);
+    write_struct(describe(*owner.pool), out);
+    return {};
+  });
+}
+
+dsv41_status dsv41_pool_trim(dsv41_pool* pool, uint64_t target_bytes, uint64_t* freed, dsv41_error* error) {
+  return run_call("dsv41_pool_trim", error, want(pool, Access::kShared), [&](dsv41_pool& owner) -> Status {
+    const uint64_t bytes = owner.pool->trim(target_bytes);
+    if (freed) *freed = bytes;
     return {};
   });
 }
 
 dsv41_status dsv41_pool_check(dsv41_pool* pool, dsv41_error* error) {
   return run_call("dsv41_pool_check", error, want(pool, Access::kShared),
-                  [&](dsv41_pool& owner) -> Status { return owner.pool->pages().check_invariants(); });
+                  [&](dsv41_pool& owner) -> Status { return owner.pool->check_invariants(); });
 }
 
 void dsv41_pool_release(dsv41_pool* pool) {

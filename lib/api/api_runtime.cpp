@@ -83,17 +83,49 @@ void CountingAllocator::release(void* self, void* memory) {
   }
 }
 
-void PoolTotals::add(session::PoolCounters& counters) {
+namespace {
+
+// Counters go on after a pool is gone, levels do not.
+void add_counters(const PoolReading& pool, dsv41_metrics* out) {
   const auto value = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-  encoder_tokens_computed += value(counters.encoder_tokens_computed);
-  decoder_tokens_computed += value(counters.decoder_tokens_computed);
-  tokens_reused += value(counters.tokens_reused);
-  layer_tokens += value(counters.layer_tokens);
-  calls_cancelled += value(counters.calls_cancelled);
-  cancel_latency_ns_max = std::max(cancel_latency_ns_max, value(counters.cancel_latency_ns_max));
-  sessions_created += value(counters.sessions_created);
+  const session::PoolCounters& counters = pool.counters;
+  out->encoder_tokens_computed += value(counters.encoder_tokens_computed);
+  out->decoder_tokens_computed += value(counters.decoder_tokens_computed);
+  out->encoder_tokens_replayed += value(counters.encoder_tokens_replayed);
+  out->decoder_tokens_replayed += value(counters.decoder_tokens_replayed);
+  out->tokens_reused += value(counters.tokens_reused);
+  out->tokens_hit_window += value(counters.tokens_hit_window);
+  out->tokens_hit_prefix += value(counters.tokens_hit_prefix);
+  out->layer_tokens += value(counters.layer_tokens);
+  out->calls_cancelled += value(counters.calls_cancelled);
+  out->cancel_latency_ns_max = std::max(out->cancel_latency_ns_max, value(counters.cancel_latency_ns_max));
+  out->sessions_created += value(counters.sessions_created);
+  out->sessions_forked += value(counters.sessions_forked);
+  out->pages_sealed += pool.pages.pages_sealed;
+  out->pages_adopted += pool.pages.pages_adopted;
+  out->pages_copied += pool.pages.pages_copied;
+  out->pages_evicted += pool.pages.pages_evicted;
+  out->windows_put += pool.windows.n_put;
+  out->windows_found += pool.windows.n_found;
+  out->windows_dropped += pool.windows.n_evicted + pool.windows.n_expired;
 }
 
+void add_levels(const PoolReading& pool, dsv41_metrics* out) {
+  out->pools_open += 1;
+  out->sessions_open += pool.counters.sessions_open.load(std::memory_order_relaxed);
+  out->token_pages += pool.pages.global_pages;
+  out->token_pages_in_use += pool.pages.global_pages - pool.pages.global_pages_free;
+  out->token_pages_private += pool.pages.global_pages_private;
+  out->token_pages_sealed += pool.pages.global_pages_sealed;
+  out->token_pages_cached += pool.pages.global_pages_cached;
+  out->window_slots += pool.pages.window_slots;
+  out->window_slots_in_use += pool.pages.window_slots - pool.pages.window_slots_free;
+  out->arena_bytes += pool.pages.arena_bytes;
+  out->windows += pool.windows.n_entries;
+  out->window_bytes += pool.windows.bytes;
+}
+
+}  // namespace
 }  // namespace dsv41::api
 
 using namespace dsv41;
@@ -137,42 +169,34 @@ Result<std::shared_ptr<backend::Backend>> dsv41_runtime::backend(std::string_vie
   return made;
 }
 
-void dsv41_runtime::add_pool(session::Pool* pool) {
+void dsv41_runtime::add_pool(std::shared_ptr<session::Pool> pool) {
   std::lock_guard lock(mutex_);
-  pools_.push_back(pool);
+  pools_.push_back(std::move(pool));
 }
 
-void dsv41_runtime::remove_pool(session::Pool* pool) {
+void dsv41_runtime::remove_pool(const std::shared_ptr<session::Pool>& pool) {
+  const PoolReading reading(*pool);
   std::lock_guard lock(mutex_);
   std::erase(pools_, pool);
-  closed_pools_.add(pool->counters());
+  add_counters(reading, &closed_pools_);
 }
 
 dsv41_metrics dsv41_runtime::metrics() {
-  dsv41_metrics out{};
-  out.struct_size = sizeof out;
-  std::lock_guard lock(mutex_);
-  PoolTotals totals = closed_pools_;
-  for (session::Pool* pool : pools_) {
-    totals.add(pool->counters());
-    const kv::PagePoolStats stats = pool->pages().stats();
-    out.token_pages += stats.global_pages;
-    out.token_pages_in_use += stats.global_pages - stats.global_pages_free;
-    out.window_slots += stats.window_slots;
-    out.window_slots_in_use += stats.window_slots - stats.window_slots_free;
-    out.arena_bytes += stats.arena_bytes;
-    out.sessions_open += pool->counters().sessions_open.load(std::memory_order_relaxed);
+  std::vector<std::shared_ptr<session::Pool>> pools;  // one of them may be closed meanwhile: it counts as open
+  dsv41_metrics out;
+  {
+    std::lock_guard lock(mutex_);
+    pools = pools_;
+    out = closed_pools_;
   }
-  out.encoder_tokens_computed = totals.encoder_tokens_computed;
-  out.decoder_tokens_computed = totals.decoder_tokens_computed;
-  out.tokens_reused = totals.tokens_reused;
-  out.layer_tokens = totals.layer_tokens;
-  out.calls_cancelled = totals.calls_cancelled;
-  out.cancel_latency_ns_max = totals.cancel_latency_ns_max;
-  out.sessions_created = totals.sessions_created;
+  out.struct_size = sizeof out;
+  for (const std::shared_ptr<session::Pool>& pool : pools) {
+    const PoolReading reading(*pool);
+    add_counters(reading, &out);
+    add_levels(reading, &out);
+  }
   out.tokens_sampled = tokens_sampled.load(std::memory_order_relaxed);
   out.models_open = n_models.load(std::memory_order_relaxed);
-  out.pools_open = pools_.size();
   out.allocated_bytes = memory.held_bytes();
   out.allocated_bytes_max = memory.held_bytes_max();
   return out;

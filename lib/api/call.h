@@ -114,6 +114,18 @@ Status catch_all(F&& body) {
   }
 }
 
+// The session room lets no exception through that leaves a session half changed; should one come, nothing is known
+// about its object any more.
+template <class H, class F>
+Status poison_on_exception(H& owner, F&& body) {
+  try {
+    return body();
+  } catch (...) {
+    owner.poison();
+    throw;
+  }
+}
+
 // A function without handle.
 template <class F>
 int32_t run_call(const char* place, dsv41_error* error, F&& body) noexcept {

@@ -41,17 +41,13 @@ class CountingAllocator {
   std::atomic<uint64_t> held_max_{0};
 };
 
-// Sums of the counters of pools.
-struct PoolTotals {
-  uint64_t encoder_tokens_computed = 0;
-  uint64_t decoder_tokens_computed = 0;
-  uint64_t tokens_reused = 0;
-  uint64_t layer_tokens = 0;
-  uint64_t calls_cancelled = 0;
-  uint64_t cancel_latency_ns_max = 0;
-  uint64_t sessions_created = 0;
-
-  void add(session::PoolCounters& counters);
+// What metrics need of a pool. stats() of the window pool asks the host's clock: never under a lock.
+struct PoolReading {
+  explicit PoolReading(session::Pool& pool)
+      : counters(pool.counters()), pages(pool.pages().stats()), windows(pool.windows().stats()) {}
+  const session::PoolCounters& counters;
+  kv::PagePoolStats pages;
+  kv::WindowPoolStats windows;
 };
 
 }  // namespace dsv41::api
@@ -66,8 +62,8 @@ struct dsv41_runtime : dsv41::api::Handle {
   // One backend per name, shared by the models that are open.
   dsv41::Result<std::shared_ptr<dsv41::backend::Backend>> backend(std::string_view name);
 
-  void add_pool(dsv41::session::Pool* pool);
-  void remove_pool(dsv41::session::Pool* pool);  // its counters stay in the totals
+  void add_pool(std::shared_ptr<dsv41::session::Pool> pool);
+  void remove_pool(const std::shared_ptr<dsv41::session::Pool>& pool);  // its counters stay in the totals
   dsv41_metrics metrics();
 
   const dsv41_runtime_options options;
@@ -78,8 +74,8 @@ struct dsv41_runtime : dsv41::api::Handle {
  private:
   std::mutex mutex_;  // guards what follows; never held while a callback runs or a pool is destroyed
   std::vector<std::pair<std::string, std::weak_ptr<dsv41::backend::Backend>>> backends_;
-  std::vector<dsv41::session::Pool*> pools_;
-  dsv41::api::PoolTotals closed_pools_;
+  std::vector<std::shared_ptr<dsv41::session::Pool>> pools_;
+  dsv41_metrics closed_pools_{};  // counters of pools that are gone
 };
 
 struct dsv41_cancel : dsv41::api::Handle {

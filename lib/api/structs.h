@@ -101,15 +101,18 @@ Status check_buffer(const T* buffer, size_t capacity, const size_t* n) {
   return check_span(buffer, capacity, "buffer");
 }
 
+// *n: what exists. BUFFER_TOO_SMALL unless it fits or was only asked for.
+inline Status check_capacity(size_t n_existing, size_t capacity, size_t* n) {
+  *n = n_existing;
+  if (capacity == 0 || capacity >= n_existing) return {};
+  return Status(Code::kBUFFER_TOO_SMALL, "the buffer holds " + std::to_string(capacity) + " elements, " +
+                                             std::to_string(n_existing) + " are needed");
+}
+
 template <class T>
 Status write_buffer(std::span<const T> values, T* buffer, size_t capacity, size_t* n) {
-  *n = values.size();
-  if (capacity == 0) return {};
-  if (capacity < values.size()) {
-    return Status(Code::kBUFFER_TOO_SMALL, "the buffer holds " + std::to_string(capacity) + " elements, " +
-                                               std::to_string(values.size()) + " are needed");
-  }
-  if (!values.empty()) std::memcpy(buffer, values.data(), values.size_bytes());
+  DSV41_TRY(check_capacity(values.size(), capacity, n));
+  if (capacity > 0 && !values.empty()) std::memcpy(buffer, values.data(), values.size_bytes());
   return {};
 }
 

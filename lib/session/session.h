@@ -146,6 +146,8 @@ class Session {
   bool is_exact() const;
   // Global pages in use by this session.
   int64_t n_pages() const { return kv::pages_for(position_); }
+  // Whether a fork, or the session it came from, still uses the same memory: neither has written since.
+  bool shares_memory() const { return kv_.is_shared(); }
   // SHA-256 over the parts (bits of DigestPart). Equal state, equal digest, wherever it lies in memory.
   Result<Sha256Digest> digest(uint32_t parts) const;
 

@@ -185,7 +185,8 @@ bool Engine::prefill_to(const std::vector<int32_t>& prompt) {
   // At least one token must be computed: its logits are what the answer starts from.
   const uint64_t kept = std::min<uint64_t>(common, prompt.size() - 1);
   if (kept < info.position)
-    call(dsv41_session_truncate, session_.get(), kept, static_cast<dsv41_replay_info*>(nullptr));
+    call(dsv41_session_truncate, session_.get(), kept, static_cast<const dsv41_replay_options*>(nullptr),
+         static_cast<dsv41_replay_info*>(nullptr));
 
   input.tokens += kept;
   input.n_tokens -= kept;

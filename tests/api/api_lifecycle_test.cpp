@@ -242,7 +242,9 @@ TEST_SUITE("api/lifecycle") {
     options.clock_user = &now;
     Runtime runtime(options);
     Model model(runtime, kNanoFolder);
-    Pool pool(model);
+    auto no_windows = make<dsv41_pool_options>();
+    no_windows.no_window_cache = 1;  // it looks at the clock too
+    Pool pool(model, no_windows);
     Session session(pool);
     const uint64_t before = now;
     const dsv41_run_result result = session.prefill({5, 6, 7});

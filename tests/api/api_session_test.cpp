@@ -64,19 +64,21 @@ TEST_SUITE("api/session") {
     const std::vector<float> want = session.logits();
     const dsv41_replay_info cut = session.truncate(150);
     CHECK(cut.position == 150);
-    CHECK(cut.tokens_to_recompute == 0);
+    CHECK(cut.encoder_tokens_replayed == 0);
+    CHECK(cut.hit_position == 150);
     CHECK(session.info().has_logits == 0);
     session.decode(21);
     CHECK(session.logits() == want);
-    // Far back: the windows are gone, and the next call recomputes.
+    // Far back and below the window: the rows are gone, and the next call computes everything.
     session.prefill(filler_tokens(nano_model(), 200));
     const dsv41_replay_info far = session.truncate(100);
-    CHECK(far.tokens_to_recompute == 100);
-    CHECK(session.info().tokens_to_recompute == 100);
+    CHECK(far.encoder_tokens_computed == 101);
+    CHECK(far.hit_position == 0);
+    CHECK(session.info().encoder_windows_intact == 0);
     const dsv41_run_result again = session.decode(21);
     CHECK(again.position == 101);
     CHECK(again.encoder_tokens_computed == 101);
-    CHECK(dsv41_session_truncate(session.get(), 102, nullptr, nullptr) == DSV41_INVALID_ARG);
+    CHECK(dsv41_session_truncate(session.get(), 102, nullptr, nullptr, nullptr) == DSV41_INVALID_ARG);
   }
 
   TEST_CASE("the common prefix counts equal tokens from the start") {
@@ -210,8 +212,6 @@ TEST_SUITE("api/session") {
     CHECK(dsv41_prefill(limited.get(), &input, nullptr, nullptr, nullptr) == DSV41_CONTEXT_FULL);
     CHECK(limited.info().position == 0);
     Session second(pool);
-    dsv41_session* third = nullptr;
-    CHECK(dsv41_session_create(pool.get(), nullptr, &third, nullptr) == DSV41_POOL_FULL);
     const Tokens many = filler_tokens(nano_model(), 1000);
     input.tokens = many.data();
     input.n_tokens = many.size();
@@ -219,6 +219,14 @@ TEST_SUITE("api/session") {
     CHECK(second.info().n_pages == 0);
     pool.check();
     CHECK(limited.prefill(filler_tokens(nano_model(), 20)).position == 20);
+    // Any number of sessions may exist; the third that runs the model finds no slot.
+    second.prefill({5, 6, 7});
+    Session third(pool);
+    CHECK(dsv41_decode(third.get(), 5, nullptr, nullptr, nullptr) == DSV41_POOL_FULL);
+    CHECK(third.info().position == 0);
+    second.reset();
+    CHECK(third.decode(5).position == 1);
+    pool.check();
   }
 
   TEST_CASE("logits before any token are a STATE error") {

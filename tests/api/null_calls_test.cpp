@@ -44,6 +44,8 @@ std::vector<Row> null_rows() {
       {"dsv41_input_init", quiet([] { dsv41_input_init(nullptr, 8); })},
       {"dsv41_run_options_init", quiet([] { dsv41_run_options_init(nullptr, 8); })},
       {"dsv41_run_result_init", quiet([] { dsv41_run_result_init(nullptr, 8); })},
+      {"dsv41_replay_options_init", quiet([] { dsv41_replay_options_init(nullptr, 8); })},
+      {"dsv41_replay_plan_init", quiet([] { dsv41_replay_plan_init(nullptr, 8); })},
       {"dsv41_replay_info_init", quiet([] { dsv41_replay_info_init(nullptr, 8); })},
       {"dsv41_sampler_options_init", quiet([] { dsv41_sampler_options_init(nullptr, 8); })},
       {"dsv41_sample_result_init", quiet([] { dsv41_sample_result_init(nullptr, 8); })},
@@ -77,21 +79,35 @@ std::vector<Row> null_rows() {
        [](dsv41_error* e) { return dsv41_model_plan_fields(nullptr, nullptr, nullptr, 0, nullptr, e); }},
       {"dsv41_pool_create", [](dsv41_error* e) { return dsv41_pool_create(nullptr, nullptr, nullptr, e); }},
       {"dsv41_pool_stats_get", [](dsv41_error* e) { return dsv41_pool_stats_get(nullptr, nullptr, e); }},
+      {"dsv41_pool_trim", [](dsv41_error* e) { return dsv41_pool_trim(nullptr, 0, nullptr, e); }},
       {"dsv41_pool_check", [](dsv41_error* e) { return dsv41_pool_check(nullptr, e); }},
       {"dsv41_pool_release", quiet([] { dsv41_pool_release(nullptr); })},
       {"dsv41_session_create", [](dsv41_error* e) { return dsv41_session_create(nullptr, nullptr, nullptr, e); }},
-      {"dsv41_session_truncate", [](dsv41_error* e) { return dsv41_session_truncate(nullptr, 0, nullptr, e); }},
+      {"dsv41_session_fork", [](dsv41_error* e) { return dsv41_session_fork(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_session_truncate",
+       [](dsv41_error* e) { return dsv41_session_truncate(nullptr, 0, nullptr, nullptr, e); }},
       {"dsv41_session_reset", [](dsv41_error* e) { return dsv41_session_reset(nullptr, e); }},
       {"dsv41_session_info_get", [](dsv41_error* e) { return dsv41_session_info_get(nullptr, nullptr, e); }},
       {"dsv41_session_tokens", [](dsv41_error* e) { return dsv41_session_tokens(nullptr, 0, nullptr, 0, nullptr, e); }},
       {"dsv41_session_common_prefix",
        [](dsv41_error* e) { return dsv41_session_common_prefix(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_digest", [](dsv41_error* e) { return dsv41_session_digest(nullptr, 0, nullptr, e); }},
+      {"dsv41_session_pages", [](dsv41_error* e) { return dsv41_session_pages(nullptr, nullptr, 0, nullptr, e); }},
       {"dsv41_session_release", quiet([] { dsv41_session_release(nullptr); })},
       {"dsv41_prefill", [](dsv41_error* e) { return dsv41_prefill(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_sync", [](dsv41_error* e) { return dsv41_sync(nullptr, nullptr, nullptr, nullptr, e); }},
       {"dsv41_decode", [](dsv41_error* e) { return dsv41_decode(nullptr, 0, nullptr, nullptr, e); }},
       {"dsv41_logits_copy", [](dsv41_error* e) { return dsv41_logits_copy(nullptr, nullptr, 0, nullptr, e); }},
       {"dsv41_logprobs_get", [](dsv41_error* e) { return dsv41_logprobs_get(nullptr, 0, nullptr, 0, nullptr, e); }},
       {"dsv41_generate", [](dsv41_error* e) { return dsv41_generate(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_replay_plan",
+       [](dsv41_error* e) { return dsv41_session_replay_plan(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_set_replay", [](dsv41_error* e) { return dsv41_session_set_replay(nullptr, nullptr, e); }},
+      {"dsv41_session_replay", [](dsv41_error* e) { return dsv41_session_replay(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_session_make_exact",
+       [](dsv41_error* e) { return dsv41_session_make_exact(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_session_provenance",
+       [](dsv41_error* e) { return dsv41_session_provenance(nullptr, nullptr, 0, nullptr, nullptr, 0, nullptr, e); }},
       {"dsv41_sampler_create", [](dsv41_error* e) { return dsv41_sampler_create(nullptr, nullptr, nullptr, e); }},
       {"dsv41_sampler_clone", [](dsv41_error* e) { return dsv41_sampler_clone(nullptr, nullptr, e); }},
       {"dsv41_sample", [](dsv41_error* e) { return dsv41_sample(nullptr, nullptr, nullptr, e); }},
@@ -165,7 +181,9 @@ TEST_SUITE("api/null_calls") {
   TEST_CASE("missing outputs and buffers are refused") {
     Objects o;
     int32_t token = 0, tokens[4] = {};
-    size_t n = 0;
+    size_t n = 0, n_hits = 0;
+    uint8_t digest[32];
+    dsv41_session* made = nullptr;
     const char* text = nullptr;
     const Row rows[] = {
         {"dsv41_cancel_create", [&](dsv41_error* e) { return dsv41_cancel_create(o.runtime.get(), nullptr, e); }},
@@ -190,6 +208,50 @@ TEST_SUITE("api/null_calls") {
          [&](dsv41_error* e) { return dsv41_session_tokens(o.session.get(), 4, tokens, 4, &n, e); }},
         {"dsv41_session_common_prefix",
          [&](dsv41_error* e) { return dsv41_session_common_prefix(o.session.get(), nullptr, nullptr, e); }},
+        {"dsv41_session_fork",
+         [&](dsv41_error* e) { return dsv41_session_fork(o.session.get(), 0, nullptr, nullptr, e); }},
+        {"dsv41_session_fork",
+         [&](dsv41_error* e) { return dsv41_session_fork(o.session.get(), 4, &made, nullptr, e); }},
+        {"dsv41_session_fork",
+         [&](dsv41_error* e) { return dsv41_session_fork(o.session.get(), UINT64_MAX, &made, nullptr, e); }},
+        {"dsv41_session_truncate",
+         [&](dsv41_error* e) { return dsv41_session_truncate(o.session.get(), UINT64_MAX, nullptr, nullptr, e); }},
+        {"dsv41_session_digest", [&](dsv41_error* e) { return dsv41_session_digest(o.session.get(), 0, nullptr, e); }},
+        {"dsv41_session_digest", [&](dsv41_error* e) { return dsv41_session_digest(o.session.get(), 64, digest, e); }},
+        {"dsv41_session_digest",
+         [&](dsv41_error* e) { return dsv41_session_digest(o.session.get(), UINT32_MAX, digest, e); }},
+        {"dsv41_session_pages",
+         [&](dsv41_error* e) { return dsv41_session_pages(o.session.get(), nullptr, 0, nullptr, e); }},
+        {"dsv41_session_pages",
+         [&](dsv41_error* e) { return dsv41_session_pages(o.session.get(), nullptr, 4, &n, e); }},
+        {"dsv41_sync", [&](dsv41_error* e) { return dsv41_sync(o.session.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_session_replay_plan",
+         [&](dsv41_error* e) { return dsv41_session_replay_plan(o.session.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_session_replay_plan",
+         [&](dsv41_error* e) {
+           auto out = make<dsv41_replay_plan>();
+           return dsv41_session_replay_plan(o.session.get(), nullptr, nullptr, &out, e);
+         }},
+        {"dsv41_session_replay",
+         [&](dsv41_error* e) { return dsv41_session_replay(o.session.get(), 4, nullptr, nullptr, e); }},
+        {"dsv41_session_replay",
+         [&](dsv41_error* e) { return dsv41_session_replay(o.session.get(), UINT32_MAX, nullptr, nullptr, e); }},
+        {"dsv41_session_provenance",
+         [&](dsv41_error* e) {
+           return dsv41_session_provenance(o.session.get(), nullptr, 0, nullptr, nullptr, 0, &n, e);
+         }},
+        {"dsv41_session_provenance",
+         [&](dsv41_error* e) {
+           return dsv41_session_provenance(o.session.get(), nullptr, 0, &n, nullptr, 0, nullptr, e);
+         }},
+        {"dsv41_session_provenance",
+         [&](dsv41_error* e) {
+           return dsv41_session_provenance(o.session.get(), nullptr, 1, &n, nullptr, 0, &n_hits, e);
+         }},
+        {"dsv41_session_provenance",
+         [&](dsv41_error* e) {
+           return dsv41_session_provenance(o.session.get(), nullptr, 0, &n, nullptr, SIZE_MAX, &n_hits, e);
+         }},
         {"dsv41_prefill", [&](dsv41_error* e) { return dsv41_prefill(o.session.get(), nullptr, nullptr, nullptr, e); }},
         {"dsv41_decode", [&](dsv41_error* e) { return dsv41_decode(o.session.get(), -1, nullptr, nullptr, e); }},
         {"dsv41_decode", [&](dsv41_error* e) { return dsv41_decode(o.session.get(), INT32_MAX, nullptr, nullptr, e); }},
@@ -345,6 +407,11 @@ TEST_SUITE("api/null_calls") {
     pool([](auto& x) { x.bytes = 1; }, DSV41_INVALID_ARG);
     pool([](auto& x) { x.bytes = 1 << 20, x.tokens = 100; }, DSV41_INVALID_ARG);
     pool([](auto& x) { x.max_sessions = UINT32_MAX; }, DSV41_LIMIT);
+    pool([](auto& x) { x.no_prefix_cache = 2; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.no_window_cache = UINT32_MAX; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.no_decoder_windows = 2; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.poison_pages = 2; }, DSV41_INVALID_ARG);
+    pool([](auto& x) { x.reserved[0] = 1; }, DSV41_INVALID_ARG);
 
     const auto session = [&](auto change, dsv41_status want) {
       auto options = make<dsv41_session_options>();
@@ -356,7 +423,11 @@ TEST_SUITE("api/null_calls") {
                    }},
                   want);
     };
+    session([](auto& x) { x.encoder = 3; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.decoder = 2; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.salt_size = 1; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.salt = "s", x.salt_size = 4097; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.salt = "s", x.salt_size = SIZE_MAX; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.max_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.chunk_tokens = 8193; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.chunk_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
@@ -378,6 +449,31 @@ TEST_SUITE("api/null_calls") {
     prefill([](auto& i, auto&) { i.reserved[0] = 1; }, DSV41_INVALID_ARG);
     prefill([](auto&, auto& x) { x.chunk_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
     prefill([](auto&, auto& x) { x.want_logprobs = 2; }, DSV41_INVALID_ARG);
+
+    const auto replay = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_replay_options>();
+      change(options);
+      auto input = make<dsv41_input>();
+      input.tokens = good;
+      input.n_tokens = 1;
+      auto plan = make<dsv41_replay_plan>();
+      check_fails({"dsv41_session_set_replay",
+                   [&](dsv41_error* e) { return dsv41_session_set_replay(o.session.get(), &options, e); }},
+                  want);
+      check_fails({"dsv41_session_truncate",
+                   [&](dsv41_error* e) { return dsv41_session_truncate(o.session.get(), 1, &options, nullptr, e); }},
+                  want);
+      check_fails(
+          {"dsv41_session_replay_plan",
+           [&](dsv41_error* e) { return dsv41_session_replay_plan(o.session.get(), &input, &options, &plan, e); }},
+          want);
+    };
+    replay([](auto& x) { x.encoder = 3; }, DSV41_INVALID_ARG);
+    replay([](auto& x) { x.decoder = UINT32_MAX; }, DSV41_INVALID_ARG);
+    replay([](auto& x) { x.reserved0 = 1; }, DSV41_INVALID_ARG);
+    replay([](auto& x) { x.reserved[3] = 1; }, DSV41_INVALID_ARG);
+    replay([](auto& x) { x.struct_size = 4; }, DSV41_STRUCT_SIZE);
+    replay([](auto& x) { x.struct_size = UINT32_MAX; }, DSV41_STRUCT_SIZE);
 
     const auto sampler = [&](auto change) {
       auto options = make<dsv41_sampler_options>();
@@ -436,6 +532,7 @@ TEST_SUITE("api/struct_sizes") {
   TEST_CASE("options of an older header are accepted and missing fields are defaults") {
     Pool pool(nano_model());
     auto options = make<dsv41_session_options>();
+    options.encoder = DSV41_ENCODER_EXACT;
     options.decoder = DSV41_DECODER_FULL;
     options.max_tokens = 77;
     options.chunk_tokens = UINT64_MAX;  // beyond the size that the caller claims
@@ -448,9 +545,11 @@ TEST_SUITE("api/struct_sizes") {
     CHECK(info.max_tokens == 77);
     CHECK(info.decoder == DSV41_DECODER_FULL);
     dsv41_session_release(session);
-    options.struct_size = 8;  // decoder alone
+    options.struct_size = 8;  // encoder alone
     REQUIRE(dsv41_session_create(pool.get(), &options, &session, nullptr) == DSV41_OK);
     CHECK(dsv41_session_info_get(session, &info, nullptr) == DSV41_OK);
+    CHECK(info.encoder == DSV41_ENCODER_EXACT);
+    CHECK(info.decoder == DSV41_DECODER_BOUNDED);
     CHECK(info.max_tokens == nano_model().info().max_tokens);
     dsv41_session_release(session);
   }
