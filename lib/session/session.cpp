@@ -108,7 +108,8 @@ void Session::cut(int64_t position, bool release_pages) {
     std::erase_if(tail_provenance_, [&](const TailRange& range) { return range.first >= position; });
   } else {  // inside a sealed page: its first rows are the new tail
     const int64_t first = position / kv::kPageTokens * kv::kPageTokens;
-    const kv::Provenance list = provenance_of(first);
+    // A fork need not hold the page that begins at `position`.
+    const kv::Provenance list = position > first ? provenance_of(first) : nullptr;
     tail_.resize(static_cast<size_t>(position - first));
     kv_->copy_ids(first, position, tail_.data());
     tail_provenance_.clear();
