@@ -26,9 +26,10 @@ struct PoolOptions {
   bool window_cache_decoder = true;  // with the decoder's half
   uint64_t window_cache_bytes = 0;   // 0: a tenth of the machine's memory
   uint64_t window_cache_ttl_ns = 0;  // 0: five minutes
-  int64_t least_hit_tokens = -1;     // page hits of at most so many tokens are computed again; -1: the window (tests: less)
-  int key_bits = 128;                // tests
-  bool poison_pages = false;         // tests
+  int64_t least_hit_tokens =
+      -1;                     // page hits of at most so many tokens are computed again; -1: the window (tests: less)
+  int key_bits = 128;         // tests
+  bool poison_pages = false;  // tests
 };
 inline constexpr uint64_t kDefaultTokens = 65536;
 

@@ -53,7 +53,7 @@ struct RunOptions {
 };
 
 struct RunResult {
-  int64_t position = 0;  // after the call, failed or not
+  int64_t position = 0;      // after the call, failed or not
   int64_t hit_position = 0;  // tokens whose global KV was there: computed by nobody in this call
   HitSource hit_source = HitSource::kNone;
   int64_t encoder_tokens_computed = 0;  // hit_position + this = tokens that the call was asked for
@@ -217,7 +217,7 @@ class Session {
   };
   std::vector<TailRange> tail_provenance_;
   kv::WindowRows encoder_, decoder_;
-  kv::Provenance windows_provenance_;  // of rows that go on from the window rows
+  kv::Provenance windows_provenance_;                 // of rows that go on from the window rows
   std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks
   std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]
