@@ -1,6 +1,7 @@
 // Threads and callbacks: different sessions at once, one thread at a time per object, what callbacks may call.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <string>
@@ -66,6 +67,51 @@ TEST_SUITE("api/threads") {
 
   TEST_CASE("eight threads with eight sessions each answer like lone sessions") {
     run_sessions_on_threads(8, 8, kSanitized ? 2 : 12);
+  }
+
+  TEST_CASE("forks of one session are cut, synced and released on many threads at once") {
+    constexpr int kThreads = 6;
+    const int n_rounds = kSanitized ? 2 : 6;
+    const Tokens tokens = filler_tokens(nano_model(), 280);
+    auto pool_options = make<dsv41_pool_options>();
+    pool_options.max_sessions = 3 * kThreads + 1;
+    Pool pool(nano_model(), pool_options);
+    Session parent(pool);
+    parent.prefill(tokens);
+    const Digest before = parent.digest();
+    std::vector<Session> forks;
+    for (int t = 0; t < kThreads; ++t) forks.push_back(parent.fork(tokens.size()));
+    std::atomic<int> n_wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        Session mine = std::move(forks[static_cast<size_t>(t)]);
+        if (mine.digest() != before) ++n_wrong;
+        for (int round = 0; round < n_rounds; ++round) {
+          const uint64_t at = static_cast<uint64_t>(280 - (t * 37 + round * 61) % 150);
+          auto info = make<dsv41_replay_info>();
+          Session child = mine.fork(std::min(at, mine.info().position), &info);
+          if (child.decode(5).position != info.position + 1) ++n_wrong;
+          child.truncate(child.info().position / 2);
+          mine.truncate(std::min(at, mine.info().position));
+          Tokens wanted = tokens;
+          wanted[static_cast<size_t>(at) - 1] = 40 + t;
+          const dsv41_run_result result = mine.sync(wanted);
+          if (result.tokens_reused + result.encoder_tokens_computed != wanted.size()) ++n_wrong;
+          if (mine.tokens() != wanted) ++n_wrong;
+          if (round % 2 == 1) pool.trim(0);
+          pool.stats();
+          nano_runtime().metrics();
+          mine.pages();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(n_wrong == 0);
+    CHECK(parent.digest() == before);
+    CHECK(parent.tokens() == tokens);
+    CHECK(pool.stats().n_sessions == 1);
+    pool.check();
   }
 
   TEST_CASE("a second thread on a session gets BUSY, and the first is not disturbed") {
