@@ -4,6 +4,9 @@
 #include <array>
 #include <cassert>
 #include <cstring>
+#include <new>
+
+#include "base/memory_limit.h"
 
 namespace dsv41::kv {
 
@@ -28,6 +31,15 @@ PageId Reservation::take_page() {
   std::lock_guard lock(pool_->mutex_);
   pool_->set_state(page, PagePool::State::kPrivate);
   return page;
+}
+
+void Reservation::take_pages(std::vector<PageId>* pages) {
+  if (pages_.empty()) return;
+  std::lock_guard lock(pool_->mutex_);
+  for (; !pages_.empty(); pages_.pop_back()) {
+    pool_->set_state(pages_.back(), PagePool::State::kPrivate);
+    pages->push_back(pages_.back());
+  }
 }
 
 std::vector<PageId> Reservation::take_window_slot() {
@@ -75,21 +87,34 @@ Result<std::unique_ptr<PagePool>> PagePool::create(std::shared_ptr<backend::Back
     return Status(Code::kLIMIT, "a pool of " + std::to_string(options.n_global_pages) + " pages and " +
                                     std::to_string(options.n_window_slots) + " window slots is too large");
   }
-  DSV41_TRY_ASSIGN(const KeySeed seed, draw_key_seed());
-  std::unique_ptr<PagePool> pool(new PagePool(std::move(backend), geometry, options, seed));
-  DSV41_TRY_ASSIGN(pool->arena_, pool->backend_->allocate(n_pages * geometry.page_bytes(), backend::MemoryUse::kArena));
-  if (pool->poison_pages_) {
-    DSV41_TRY_ASSIGN(pool->poison_queue_, pool->backend_->create_queue());
-    pool->poison_bytes_.assign(geometry.page_bytes(), std::byte{0xff});
+  // Pages cost memory before they are used: what the machine cannot hold is not asked for, since a system that promises
+  // memory freely would end the process later.
+  const uint64_t n_bookkeeping = n_pages * (PrefixTree::bytes_per_page() + sizeof(State) + sizeof(PageId));
+  if (const uint64_t usable = usable_memory_bytes(); usable && n_bookkeeping > usable) {
+    return Status(Code::kNO_MEMORY, "the bookkeeping of " + std::to_string(n_pages) + " pages takes " +
+                                        std::to_string(n_bookkeeping) + " bytes, more than this machine has");
   }
-  pool->state_.assign(n_pages, State::kFree);
-  pool->ended_.reserve(pool->n_global_);
-  pool->retired_.reserve(n_pages);
-  pool->free_global_.reserve(pool->n_global_);
-  for (uint64_t page = pool->n_global_; page-- > 0;) pool->free_global_.push_back(static_cast<PageId>(page));
-  pool->free_window_.reserve(pool->n_window_);
-  for (uint64_t page = n_pages; page-- > pool->n_global_;) pool->free_window_.push_back(static_cast<PageId>(page));
-  return pool;
+  DSV41_TRY_ASSIGN(const KeySeed seed, draw_key_seed());
+  DSV41_TRY_ASSIGN(backend::Buffer arena,
+                   backend->allocate(n_pages * geometry.page_bytes(), backend::MemoryUse::kArena));
+  try {
+    std::unique_ptr<PagePool> pool(new PagePool(std::move(backend), geometry, options, seed));
+    pool->arena_ = std::move(arena);
+    if (pool->poison_pages_) {
+      DSV41_TRY_ASSIGN(pool->poison_queue_, pool->backend_->create_queue());
+      pool->poison_bytes_.assign(geometry.page_bytes(), std::byte{0xff});
+    }
+    pool->state_.assign(n_pages, State::kFree);
+    pool->ended_.reserve(pool->n_global_);
+    pool->retired_.reserve(n_pages);
+    pool->free_global_.reserve(pool->n_global_);
+    for (uint64_t page = pool->n_global_; page-- > 0;) pool->free_global_.push_back(static_cast<PageId>(page));
+    pool->free_window_.reserve(pool->n_window_);
+    for (uint64_t page = n_pages; page-- > pool->n_global_;) pool->free_window_.push_back(static_cast<PageId>(page));
+    return pool;
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kNO_MEMORY, "no memory for the bookkeeping of " + std::to_string(n_pages) + " pages");
+  }
 }
 
 // ---- States. All under the lock.

@@ -73,6 +73,8 @@ class Reservation {
   uint64_t n_pages() const { return pages_.size(); }
   // One page, PRIVATE from now on. There must be one.
   PageId take_page();
+  // The rest of the pages, appended to *pages, which has room.
+  void take_pages(std::vector<PageId>* pages);
   // The pages of one window slot, in order, PRIVATE from now on.
   std::vector<PageId> take_window_slot();
 

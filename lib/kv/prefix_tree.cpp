@@ -44,7 +44,16 @@ PageId PrefixTree::find_by_key(const PageKey& key, const PrefixRoot& root, PageI
   return kNoPage;
 }
 
+// Few pages have more than one child: the newest ones are compared without a key, at less than the cost of one.
 PageId PrefixTree::find(const PrefixRoot& root, PageId parent, std::span<const int32_t> ids) const {
+  if (parent != kNoPage) {
+    PageId child = nodes_[parent].first_child;
+    for (int i = 0; i < kNewestChildren && child != kNoPage; ++i, child = nodes_[child].next_sibling) {
+      if (nodes_[child].indexed && std::memcmp(ids.data(), this->ids(child).data(), ids.size_bytes()) == 0)
+        return child;
+    }
+    if (child == kNoPage) return kNoPage;
+  }
   return find_by_key(key_below(root, parent, ids), root, parent, ids);
 }
 

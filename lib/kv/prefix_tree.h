@@ -87,7 +87,8 @@ class PrefixTree {
   // Counts against the nodes themselves, links both ways, order of the cached list. INTERNAL tells what is wrong.
   Status check_invariants() const;
 
-  static constexpr int kMaxEqualKeys = 8;  // indexed nodes with one key
+  static constexpr int kMaxEqualKeys = 8;    // indexed nodes with one key
+  static constexpr int kNewestChildren = 2;  // that are found without a key
 
  private:
   struct Node {

@@ -97,7 +97,7 @@ Status SequenceKv::allocate_tables() {
   const size_t n_window_pages = static_cast<size_t>(geometry.pages_per_window_slot());
   const int64_t n_open = std::ranges::count(geometry.shape().sources, 2, &KvSource::ratio);
   const uint64_t row_floats = kernels::kOpenRowSlots * 2 * static_cast<uint64_t>(geometry.shape().head_dim);
-  offsets_.resize(max_pages);
+  offsets_.reserve(max_pages);
   pages_.reserve(max_pages);
   window_offsets_.resize(n_window_pages);
   DSV41_TRY_ASSIGN(backend::Buffer table,
@@ -134,6 +134,7 @@ Status SequenceKv::copy_page(PageId from, PageId to, backend::Queue& queue) {
 Status SequenceKv::upload_table(backend::Queue& queue) {
   const size_t first = n_tabled_, n = pages_.size();
   if (first >= n) return Status();
+  offsets_.resize(n);  // within its capacity: pending copies read on
   for (size_t i = first; i < n; ++i) offsets_[i] = pool_.page_offset(pages_[i]);
   DSV41_TRY(
       queue.copy_to_device(table_.as<uint64_t>() + first, offsets_.data() + first, (n - first) * sizeof(uint64_t)));
@@ -183,7 +184,7 @@ Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue
   }
   if (in_chain) shorten(first);
   if (copied != kNoPage) pages_.push_back(copied);
-  while (taken.n_pages()) pages_.push_back(taken.take_page());
+  taken.take_pages(&pages_);
   if (!has_windows()) window_pages_ = std::move(slot);
   DSV41_TRY(upload_table(queue));
   return upload_window_table(queue);
@@ -199,7 +200,7 @@ Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, b
   pages_.assign(other.pages_.begin(), other.pages_.begin() + n_shared);
   n_sealed_ = n_shared;
   if (chain_end() != kNoPage) pool_.add_user(chain_end());
-  while (taken.n_pages()) pages_.push_back(taken.take_page());
+  taken.take_pages(&pages_);
   window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
   for (int64_t i = n_shared; i < pages_for(range.keep); ++i) {
     DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(i)], pages_[static_cast<size_t>(i)], queue));

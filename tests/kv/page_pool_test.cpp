@@ -309,7 +309,9 @@ TEST_SUITE("kv/page_pool: steps and memory") {
     CHECK(kv.n_matched(ids) == 300);
     CHECK(kv.pool->trim(0) == 200);
     CHECK(kv.n_matched(ids) == 100);
+#ifndef __SANITIZE_THREAD__  // it keeps a shadow of what was there
     CHECK(resident_bytes() - before < 20'000'000);
+#endif
     CHECK(kv.pool->arena()[kv.pool->page_offset(middle)] == std::byte{1});
     kv.pool->drop_user(middle);
     CHECK(kv.fault() == "");

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -81,6 +82,22 @@ TEST_SUITE("kv/prefix_tree") {
     CHECK_FALSE(t.tree.is_node(page));
     t.tree.insert(page, t.root, kNoPage, ids, nullptr, true);
     CHECK(t.tree.serial(page) > serial);
+  }
+
+  TEST_CASE("a page is found among its siblings, old and new ones, indexed or not") {
+    Tree t(20);
+    const PageId parent = t.add(kNoPage, random_ids(kPageTokens, 99));
+    for (uint64_t n = 1; n <= 12; ++n) {
+      CAPTURE(n);
+      const PageId child = t.add(parent, random_ids(kPageTokens, n), /*index=*/n % 3 != 0);
+      CHECK((t.tree.find(*t.root, parent, random_ids(kPageTokens, n)) == child) == (n % 3 != 0));
+      for (uint64_t i = 1; i <= 13; ++i) {
+        const PageId found = t.tree.find(*t.root, parent, random_ids(kPageTokens, i));
+        CHECK((found != kNoPage) == (i <= n && i % 3 != 0));
+        if (found != kNoPage) CHECK(std::ranges::equal(t.tree.ids(found), random_ids(kPageTokens, i)));
+      }
+    }
+    CHECK(t.fault() == "");
   }
 
   TEST_CASE("holding the last page of a chain holds all of it") {
