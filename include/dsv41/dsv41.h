@@ -940,8 +940,9 @@ DSV41_API dsv41_status dsv41_session_fork(dsv41_session* session, uint64_t posit
 
 /* Cuts the session to its first `position` tokens (at most the present position) and drops logits unless nothing is cut.
  * Never runs the model: where window rows for the next token are gone, the next call that runs the model sees to it, and
- * *info (NULL: not wanted) tells what it has to do, under the policies of `options` (NULL: the session's). Windows at
- * the old position go to the window cache. Since 0.1. */
+ * *info (NULL: not wanted) tells what it has to do, under the policies of `options` (NULL: the session's), which the
+ * session does not keep. Windows at the old position go to the window cache. After NO_MEMORY the cut may be made, and only
+ * *info be missing. Since 0.1. */
 DSV41_API dsv41_status dsv41_session_truncate(dsv41_session* session, uint64_t position,
                                               const dsv41_replay_options* options, dsv41_replay_info* info,
                                               dsv41_error* error);
