@@ -11,7 +11,9 @@
 //
 // After a failed or cancelled call a session is as before the call, with two exceptions that the result's position
 // tells: a sync that continues the session's own windows has cut it to the common prefix; so has a sync for which the
-// pool had no room beside the old tokens.
+// pool had no room beside the old tokens. Where the pool had no window slot or page to spare, the call has used the
+// session's own slot: its windows are then in the host pool, if that keeps them, or missing. Missing they are too after a
+// device that failed while it stored window rows.
 //
 // One thread at a time; may move between threads. Different sessions of one pool may run at once, forks too.
 #pragma once
@@ -186,6 +188,7 @@ class Session {
   Status prepare(Call& call);
   Status prepare_memory(Call& call);
   Status make_room(Call& call);
+  Status keep_all(Call& call, RunResult* result);
   Status run_chunks(Call& call);
   Status run_decoder(Call& call);
   Status read_logits(Call& call, int64_t first_position, int64_t n_rows);

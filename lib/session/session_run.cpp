@@ -53,7 +53,8 @@ struct Session::Call {
   std::vector<int32_t> tokens;  // tokens [first_token, length)
   int64_t first_token = 0;      // below whatever runs, for n-grams of Engram, and below what is sealed
   int64_t chunk = 0;
-  bool full = false;  // the decoder runs chunk by chunk
+  int64_t records_from = 0;  // global rows below it are there and stay
+  bool full = false;         // the decoder runs chunk by chunk
   std::unique_ptr<model::Forward> forward;
   kv::KvRef copy;                                  // what the call works on, unless it works in place
   backend::Buffer carry_streams, carry_pre;        // encoder outputs of the decoder's rows, when kept apart
@@ -104,26 +105,35 @@ Status Session::sync(std::span<const int32_t> tokens, const RunOptions& options,
 Status Session::replay(bool encoder_only, const RunOptions& options, RunResult* result) {
   Call call(Call::Kind::kReplay, options);
   call.encoder_only = encoder_only;
+  const bool exact_enough = options_.replay.encoder != EncoderReplay::kExact || is_exact();
+  if (encoder_only && encoder_windows_intact() && exact_enough) return keep_all(call, result);
   return run(call, result);
 }
 
 Status Session::make_exact(const RunOptions& options, RunResult* result) {
   const ReplayPolicy before = options_.replay;
   if (position_ == 0 || is_exact()) {
-    Call call(Call::Kind::kReplay, options);  // reports that nothing was done
-    call.start.found = true;
-    RunPlan& plan = call.start.plan;
-    plan.length = plan.hit = plan.encoder_start = plan.decoder_start = position_;
-    plan.reference = Reference::kLive;
-    call.begin_ns = pool_->clock().now_ns();
-    count(call, result);
-    return Status();
+    Call call(Call::Kind::kReplay, options);
+    return keep_all(call, result);
   }
   const std::vector<int32_t> all = tokens();
   options_.replay.encoder = EncoderReplay::kExact;
   const Status status = sync(all, options, result);
   options_.replay = before;
   return status;
+}
+
+// Reports that nothing was to be done.
+Status Session::keep_all(Call& call, RunResult* result) {
+  call.begin_ns = pool_->clock().now_ns();
+  call.start.found = true;
+  RunPlan& plan = call.start.plan;
+  plan.length = plan.hit = plan.encoder_start = plan.decoder_start = position_;
+  plan.source = position_ > 0 ? HitSource::kLive : HitSource::kNone;
+  plan.provenance = windows_provenance_;
+  plan.reference = kv::is_exact(windows_provenance_) ? Reference::kLive : Reference::kReplay;
+  count(call, result);
+  return Status();
 }
 
 Result<RunPlan> Session::plan_sync(std::span<const int32_t> tokens, const ReplayPolicy& policy) {
@@ -220,6 +230,7 @@ Status Session::check_call(const Call& call, std::span<const int32_t> new_tokens
 // Everything that can be short is taken before any state changes.
 Status Session::prepare(Call& call) {
   const RunPlan& plan = call.plan();
+  call.records_from = plan.hit;
   call.full = call.policy.decoder == DecoderPolicy::kFull && !call.encoder_only;
   call.chunk = std::min(call.options.chunk_tokens ? call.options.chunk_tokens : options_.chunk_tokens,
                         std::max<int64_t>(1, call.n_rows()));
@@ -255,9 +266,15 @@ Status Session::prepare_memory(Call& call) {
   const RunPlan& plan = call.plan();
   backend::Queue& queue = call.forward->queue();
   kv::PagePool& pages = pool_->pages();
+  // A sync that leaves tokens behind; from here on the window slot may change hands.
+  if (call.kind == Call::Kind::kSync && plan.hit < position_) keep_windows(position_);
   if (plan.in_place && plan.source == HitSource::kLive) {
-    if (plan.hit < position_) keep_windows(position_);
-    DSV41_TRY(kv_.make_writable({plan.hit, plan.length, /*keep_windows=*/true}, queue));
+    const kv::WriteRange range{plan.hit, plan.length, /*keep_windows=*/true};
+    if (kv_.is_shared()) {
+      DSV41_TRY_ASSIGN(call.copy, kv_.copy(range, queue));
+      return Status();
+    }
+    DSV41_TRY(kv_.make_writable(range, queue));
     if (plan.hit < position_) cut(plan.hit, /*release_pages=*/false);
     return call.in_one_chunk() ? Status() : save_slot(call);
   }
@@ -281,21 +298,35 @@ Status Session::prepare_memory(Call& call) {
   return Status();
 }
 
-// The pool has no room beside what the session holds: rows are written again where they lie, and what a sync would drop
-// anyway goes first. Then the session is not as before if the call fails.
+// The pool has no room beside what the session holds. What a sync would drop anyway goes first; then the session is not as
+// before if the call fails. The session's own rows stay where they are: those below the hit, and in a run over everything
+// all exact ones, which would get the same bytes again.
 Status Session::make_room(Call& call) {
   const RunPlan& plan = call.plan();
-  const bool own = plan.source == HitSource::kLive || (call.kind != Call::Kind::kSync && plan.hit == 0);
   if (kv_.is_shared() || position_ == 0 || plan.in_place) return prepare_memory(call);  // for its message
-  if (own) {
-    if (call.kind == Call::Kind::kSync) cut(call.start.point.tokens, /*release_pages=*/true);
-    encoder_.present = decoder_.present = false;
-    return kv_.make_writable({plan.hit, plan.length, true}, call.forward->queue());
+  const bool own = plan.source == HitSource::kLive;
+  if (call.kind == Call::Kind::kSync) {
+    cut(own ? call.start.point.tokens : common_prefix(call.given), /*release_pages=*/true);
   }
-  if (call.kind != Call::Kind::kSync) return prepare_memory(call);
-  keep_windows(position_);
-  cut(common_prefix(call.given), /*release_pages=*/true);
-  return prepare_memory(call);
+  const bool same_bytes = plan.hit == 0 && position_ > 0 && n_exact_tokens() == position_;
+  if (!own && !same_bytes) return prepare_memory(call);
+  const int64_t ratio = pool_->shape().ratio_multiple;
+  call.records_from = own ? plan.hit : position_ / ratio * ratio;
+  backend::Queue& queue = call.forward->queue();
+  const bool keep_windows = own && call.start.point.encoder_covers;
+  const kv::WriteRange range{call.records_from, plan.length, keep_windows};
+  Result<kv::KvRef> copy = kv_.copy(range, queue, keep_windows ? nullptr : &kv_);
+  if (copy.ok()) {
+    call.copy = std::move(copy).value();
+    return Status();
+  }
+  // In place, unless rows would be lost if the call fails: only that of an unfinished pair, which every replay writes
+  // again, may be.
+  const bool keeps_rows =
+      call.records_from >= kv_->n_sealed() * kv::kPageTokens && call.records_from + ratio > position_;
+  if (copy.status().code() != Code::kPOOL_FULL || !keeps_rows) return copy.status();
+  encoder_.present = decoder_.present = false;
+  return kv_.make_writable({call.records_from, plan.length, true}, queue);
 }
 
 // Encoder chunk by chunk; under the full policy the decoder follows on the same rows.
@@ -308,13 +339,14 @@ Status Session::run_chunks(Call& call) {
     const model::StepSequence encoder = step(call, begin, end, false);
     DSV41_TRY(forward.run_encoder({&encoder, 1}, call.options.cancel));
     if (call.full) {
-      call.committed = true;
-      if (begin >= plan.decoder_start) {
-        const model::StepSequence decoder = step(call, begin, end, true);
+      const bool with_decoder = begin >= plan.decoder_start;
+      const model::StepSequence decoder = step(call, begin, end, true);
+      if (with_decoder) {
         DSV41_TRY(forward.run_decoder({&decoder, 1}, call.options.cancel));
         DSV41_TRY(read_logits(call, begin, end - begin));
-        DSV41_TRY(forward.commit_decoder({&decoder, 1}));
       }
+      call.committed = true;
+      if (with_decoder) DSV41_TRY(forward.commit_decoder({&decoder, 1}));
       DSV41_TRY(forward.commit_encoder({&encoder, 1}));
     } else {
       const int64_t first = std::max(begin, plan.decoder_start);
@@ -411,7 +443,7 @@ model::StepSequence Session::step(const Call& call, int64_t begin, int64_t end, 
   step.floor = decoder ? plan.decoder_floor : plan.encoder_floor;
   if (!decoder) {
     step.window_from = plan.window_from;
-    step.records_from = plan.hit;
+    step.records_from = call.records_from;
   }
   for (size_t source = 0; source < config().kv_source_layer_ids.size(); ++source) {
     step.main.push_back(kv.main(static_cast<int>(source)));

@@ -1,10 +1,11 @@
-// FailingBackend: a backend that hands everything on to another one and fails the allocations and copies that a test
+// FailingBackend: a backend that hands everything on to another one and fails the allocations, copies and ops that a test
 // names. Any thread.
 #pragma once
 
 #include <atomic>
 
 #include "backend/backend.h"
+#include "base/cancel.h"
 
 namespace dsv41::test {
 
@@ -12,9 +13,18 @@ class FailingBackend final : public backend::Backend {
  public:
   explicit FailingBackend(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
 
-  // The n-th allocation (copy of any queue) from now on fails, n from 1; 0: none does.
+  // The n-th allocation (copy, op of any queue) from now on fails, n from 1; 0: none does.
   void fail_allocation(int64_t n) { until_allocation_ = n; }
   void fail_copy(int64_t n) { until_copy_ = n; }
+  void fail_op(int64_t n) { until_op_ = n; }
+  // The n-th op from now on triggers `flag` and runs.
+  void cancel_at_op(int64_t n, CancelFlag* flag) {
+    flag_ = flag;
+    until_cancel_ = n;
+  }
+
+  // Whether what was named last has come.
+  bool struck() const { return until_allocation_ == 0 && until_copy_ == 0 && until_op_ == 0 && until_cancel_ == 0; }
 
   const char* name() const override { return inner_->name(); }
   const std::string& numeric_class() const override { return inner_->numeric_class(); }
@@ -28,8 +38,11 @@ class FailingBackend final : public backend::Backend {
   void free(void*, uint64_t, backend::MemoryUse) override {}  // buffers are the inner backend's
 
  private:
+  friend class FailingQueue;
+  static bool is_due(std::atomic<int64_t>& until) { return until > 0 && until.fetch_sub(1) == 1; }
   const std::shared_ptr<Backend> inner_;
-  std::atomic<int64_t> until_allocation_{0}, until_copy_{0};
+  std::atomic<int64_t> until_allocation_{0}, until_copy_{0}, until_op_{0}, until_cancel_{0};
+  std::atomic<CancelFlag*> flag_{nullptr};
 };
 
 }  // namespace dsv41::test
