@@ -35,6 +35,12 @@ size_t Conversation::n_turns() const {
   return n;
 }
 
+std::string Conversation::last_message() const {
+  for (auto message = turns_.rbegin(); message != turns_.rend(); ++message)
+    if ((*message)["role"] == "user") return (*message)["content"].get<std::string>();
+  return {};
+}
+
 Json Conversation::request() const {
   Json messages = Json::array();
   if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});

@@ -25,6 +25,8 @@ class Conversation {
   void clear() { turns_ = Json::array(); }
   // User messages so far.
   size_t n_turns() const;
+  // The last user message; empty if there is none.
+  std::string last_message() const;
 
   // The request of dsv41_chat_render.
   Json request() const;

@@ -5,6 +5,9 @@
 namespace dsv41_chat {
 namespace {
 
+constexpr uint64_t kPoolContexts = 4;  // branches share what they have in common; the rest of this is cache
+constexpr uint64_t kWindowLifeNs = uint64_t{60} * 60 * 1000 * 1000 * 1000;  // somebody who types may pause for long
+
 // A struct of the header with its size and defaults set.
 template <class T>
 T made_by(void (*init)(T*, size_t)) {
@@ -127,29 +130,56 @@ Engine::Engine(const Options& options) : options_(options) {
   context_tokens_ =
       std::min(options.context_tokens > 0 ? options.context_tokens : kDefaultContextTokens, model_info_.max_tokens);
   auto pool_options = made_by(dsv41_pool_options_init);
-  pool_options.tokens = context_tokens_;
-  pool_options.max_sessions = 1;
+  pool_options.tokens = options.pool_tokens > 0 ? options.pool_tokens : kPoolContexts * context_tokens_;
+  pool_options.window_cache_ttl_ns = kWindowLifeNs;
+  // Lines stand for themselves: what was asked before must not show in an answer, not even in its roundings.
+  if (options.jsonl_file) pool_options.no_prefix_cache = pool_options.no_window_cache = 1;
   dsv41_pool* pool = nullptr;
   call(dsv41_pool_create, model, &pool_options, &pool);
   pool_.reset(pool);
-  renew_session();
 }
 
-void Engine::renew_session() {
-  session_.reset();  // the pool has one place
+Session Engine::new_session() const {
   auto session_options = made_by(dsv41_session_options_init);
   session_options.decoder = options_.full_decoder ? DSV41_DECODER_FULL : DSV41_DECODER_BOUNDED;
   session_options.max_tokens = context_tokens_;
   dsv41_session* session = nullptr;
   call(dsv41_session_create, pool_.get(), &session_options, &session);
-  session_.reset(session);
+  return Session(session);
 }
 
-void Engine::reset() { call(dsv41_session_reset, session_.get()); }
+Session Engine::fork(const Session& session) const {
+  dsv41_session* made = nullptr;
+  call(dsv41_session_fork, session.get(), session_info(session).position, &made,
+       static_cast<dsv41_replay_info*>(nullptr));
+  return Session(made);
+}
 
-dsv41_session_info Engine::session_info() const {
+// A session that is released puts its windows into the cache; a fork has the same ones and costs next to nothing. A
+// failure only costs a replay.
+void Engine::keep_windows(const Session& session) const {
+  dsv41_session* made = nullptr;
+  dsv41_session_fork(session.get(), session_info(session).position, &made, nullptr, nullptr);
+  dsv41_session_release(made);
+}
+
+void Engine::reset(const Session& session) const { call(dsv41_session_reset, session.get()); }
+
+dsv41_replay_info Engine::rewind(const Session& session, const Json& request) const {
+  const std::vector<int32_t> prompt = render(request);
+  auto input = made_by(dsv41_input_init);
+  input.tokens = prompt.data();
+  input.n_tokens = prompt.size();
+  uint64_t common = 0;
+  call(dsv41_session_common_prefix, session.get(), &input, &common);
+  auto info = made_by(dsv41_replay_info_init);
+  call(dsv41_session_truncate, session.get(), common, static_cast<const dsv41_replay_options*>(nullptr), &info);
+  return info;
+}
+
+dsv41_session_info Engine::session_info(const Session& session) const {
   auto info = made_by(dsv41_session_info_init);
-  call(dsv41_session_info_get, session_.get(), &info);
+  call(dsv41_session_info_get, session.get(), &info);
   return info;
 }
 
@@ -173,35 +203,37 @@ std::string Engine::text_of(const std::vector<int32_t>& tokens) const {
   return std::string(text.begin(), text.end());
 }
 
+// The list of the last range: all before it are parts of it.
+std::vector<uint64_t> Engine::hits_of(const Session& session) const {
+  size_t n_ranges = 0, n_hits = 0;
+  call(dsv41_session_provenance, session.get(), static_cast<dsv41_range*>(nullptr), size_t{0}, &n_ranges,
+       static_cast<uint64_t*>(nullptr), size_t{0}, &n_hits);
+  std::vector<dsv41_range> ranges(n_ranges);
+  std::vector<uint64_t> hits(n_hits);
+  if (ranges.empty() || hits.empty()) return {};
+  call(dsv41_session_provenance, session.get(), ranges.data(), n_ranges, &n_ranges, hits.data(), n_hits, &n_hits);
+  const auto first = hits.begin() + static_cast<ptrdiff_t>(ranges.back().first_hit);
+  return std::vector<uint64_t>(first, first + static_cast<ptrdiff_t>(ranges.back().n_hits));
+}
+
 // Makes the session hold exactly `prompt`, with logits. False when interrupted.
-bool Engine::prefill_to(const std::vector<int32_t>& prompt) {
-  const dsv41_session_info info = session_info();
+bool Engine::sync_to(const Session& session, const std::vector<int32_t>& prompt, const ReplyOptions& options,
+                     TurnReport* report) {
   auto input = made_by(dsv41_input_init);
   input.tokens = prompt.data();
   input.n_tokens = prompt.size();
-  uint64_t common = 0;
-  call(dsv41_session_common_prefix, session_.get(), &input, &common);
-  if (common == prompt.size() && common == info.position && info.has_logits) return true;
-  // At least one token must be computed: its logits are what the answer starts from.
-  const uint64_t kept = std::min<uint64_t>(common, prompt.size() - 1);
-  if (kept < info.position)
-    call(dsv41_session_truncate, session_.get(), kept, static_cast<const dsv41_replay_options*>(nullptr),
-         static_cast<dsv41_replay_info*>(nullptr));
-
-  input.tokens += kept;
-  input.n_tokens -= kept;
   ProgressBar bar("reading the prompt");
   auto run_options = made_by(dsv41_run_options_init);
   run_options.cancel = cancel_.get();
   run_options.progress_fn = show_progress;
   run_options.progress_user = &bar;
-  auto result = made_by(dsv41_run_result_init);
-  try {
-    call(dsv41_prefill, session_.get(), &input, &run_options, &result);
-  } catch (const ApiError& error) {
-    if (error.code() == DSV41_CANCELLED) return false;
-    throw;
+  report->prompt = made_by(dsv41_run_result_init);
+  dsv41_error error = made_by(dsv41_error_init);
+  while (dsv41_sync(session.get(), &input, &run_options, &report->prompt, &error) < 0) {
+    if (error.code == DSV41_CANCELLED) return false;
+    if (error.code != DSV41_POOL_FULL || !options.make_room || !options.make_room()) throw ApiError(error);
   }
+  const dsv41_run_result& result = report->prompt;
   totals_.encoder_tokens_computed += result.encoder_tokens_computed;
   totals_.decoder_tokens_computed += result.decoder_tokens_computed;
   totals_.encoder_tokens_replayed += result.encoder_tokens_replayed;
@@ -212,7 +244,7 @@ bool Engine::prefill_to(const std::vector<int32_t>& prompt) {
   return true;
 }
 
-void Engine::generate(const ReplyOptions& options, Reply* reply) {
+void Engine::generate(const Session& session, const ReplyOptions& options, Reply* reply) {
   auto parse_options = made_by(dsv41_chatparse_options_init);
   parse_options.thinking = options.thinking;
   dsv41_chatparse* parser = nullptr;
@@ -231,33 +263,41 @@ void Engine::generate(const ReplyOptions& options, Reply* reply) {
 
   GenerateState state{{parser, options, *reply}, nullptr};
   auto generate_options = made_by(dsv41_generate_options_init);
-  generate_options.max_new_tokens = options_.max_new_tokens;
   generate_options.cancel = cancel_.get();
   generate_options.token_fn = take_token;
   generate_options.token_user = &state;
-  auto result = made_by(dsv41_generate_result_init);
+  dsv41_generate_result& sum = reply->report.answer;
   dsv41_error error = made_by(dsv41_error_init);
-  const dsv41_status status = dsv41_generate(session_.get(), sampler, &generate_options, &result, &error);
-  totals_.encoder_tokens_computed += result.encoder_tokens_computed;
-  totals_.decoder_tokens_computed += result.decoder_tokens_computed;
-  totals_.reply_tokens += result.n_tokens;
-  totals_.reply_ns += result.time_ns;
+  dsv41_status status = DSV41_OK;
+  do {  // tokens before a failure stay in the session, so that the next call goes on behind them
+    if (options_.max_new_tokens > 0) generate_options.max_new_tokens = options_.max_new_tokens - reply->tokens.size();
+    auto result = made_by(dsv41_generate_result_init);
+    status = dsv41_generate(session.get(), sampler, &generate_options, &result, &error);
+    totals_.encoder_tokens_computed += result.encoder_tokens_computed;
+    totals_.decoder_tokens_computed += result.decoder_tokens_computed;
+    totals_.reply_tokens += result.n_tokens;
+    totals_.reply_ns += result.time_ns;
+    result.n_tokens += sum.n_tokens;
+    result.layer_tokens += sum.layer_tokens;
+    sum = result;
+  } while (status == DSV41_POOL_FULL && options.make_room && options.make_room());
   if (state.failure) std::rethrow_exception(state.failure);
   if (status < 0 && status != DSV41_CANCELLED) throw ApiError(error);
   reply->interrupted = status == DSV41_CANCELLED;
-  reply->stop_reason = result.stop_reason;
+  reply->stop_reason = sum.stop_reason;
   call(dsv41_chatparse_finish, parser);
   state.reader.take_events();
 }
 
-Reply Engine::answer(const Json& request, const ReplyOptions& options) {
+Reply Engine::answer(const Session& session, const Json& request, const ReplyOptions& options) {
   dsv41_cancel_reset(cancel_.get());
   Reply reply;
-  if (!prefill_to(render(request))) {
+  if (!sync_to(session, render(request), options, &reply.report)) {
     reply.interrupted = true;
     return reply;
   }
-  generate(options, &reply);
+  generate(session, options, &reply);
+  reply.report.hits = hits_of(session);
   reply.text = text_of(reply.tokens);
   return reply;
 }

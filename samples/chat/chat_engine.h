@@ -1,9 +1,10 @@
-// Engine: what the chat needs of libdsv41. One model, one session; `answer` takes a conversation as the JSON request of
-// dsv41_chat_render and gives the model's reply.
+// Engine: what the chat needs of libdsv41: one model, one pool of KV memory, sessions. `answer` takes a conversation as
+// the JSON request of dsv41_chat_render and gives the model's reply.
 //
-// The session continues in place: answer renders the whole conversation, keeps as much of the session as has the same
-// tokens, and prefills the rest. So a next turn costs its own tokens, and an edited history (undo, dropped reasoning)
-// costs what changed.
+// It works as a host without state does: each answer renders the whole conversation and hands dsv41_sync all tokens of
+// it. The library finds what computes least, be it the session's own tokens, a window entry or cached pages. So a next
+// turn costs its own tokens, the same prompt again costs one, and an edited history (undo, dropped reasoning) costs
+// what changed. A session is no more than a cache of its conversation: reset it, and the next answer brings it back.
 #pragma once
 
 #include <dsv41/dsv41.h>
@@ -44,6 +45,15 @@ struct Releaser {
 template <class T, auto release>
 using Handle = std::unique_ptr<T, Releaser<release>>;
 
+using Session = Handle<dsv41_session, dsv41_session_release>;
+
+// What one answer has cost.
+struct TurnReport {
+  dsv41_run_result prompt{};       // of dsv41_sync
+  dsv41_generate_result answer{};  // of dsv41_generate; sums where it took several calls
+  std::vector<uint64_t> hits;      // positions of the replays that the last token descends from; empty: exact
+};
+
 // What the answers so far have cost.
 struct Totals {
   uint64_t encoder_tokens_computed = 0, decoder_tokens_computed = 0;
@@ -62,6 +72,7 @@ struct Reply {
   std::string malformed;            // what is wrong with a tool block; empty if nothing
   uint32_t stop_reason = 0;         // DSV41_STOP_*; 0 when interrupted
   bool interrupted = false;         // tokens holds what came before
+  TurnReport report;
 };
 
 struct ReplyOptions {
@@ -69,6 +80,8 @@ struct ReplyOptions {
   uint64_t seed = 0;
   // Text as it comes; may be empty. The bool: reasoning, not content.
   std::function<void(std::string_view, bool)> on_text;
+  // Asked when the pool is full: gives some of it back and returns true, or returns false. May be empty.
+  std::function<bool()> make_room;
 };
 
 class Engine {
@@ -76,23 +89,32 @@ class Engine {
   // Opens the model; shows progress on a terminal. Throws ApiError.
   explicit Engine(const Options& options);
 
+  // An empty session. It takes nothing of the pool before its first answer.
+  Session new_session() const;
+  // A session with the same tokens; shares all memory until one of the two goes on.
+  Session fork(const Session& session) const;
   // Throws ApiError; the session then holds any part of the conversation and the next answer sorts it out.
-  Reply answer(const Json& request, const ReplyOptions& options);
-  // Forgets the conversation.
-  void reset();
-  // A new, empty session in place of the old one.
-  void renew_session();
+  Reply answer(const Session& session, const Json& request, const ReplyOptions& options);
+  // Cuts the session to the tokens that it has in common with the prompt of `request`. Tells what the next answer has
+  // to do for them.
+  dsv41_replay_info rewind(const Session& session, const Json& request) const;
+  // Puts the session's windows into the window cache: a later prompt that comes back to here replays nothing.
+  void keep_windows(const Session& session) const;
+  // Forgets the tokens.
+  void reset(const Session& session) const;
 
   const Totals& totals() const { return totals_; }
-  dsv41_session_info session_info() const;
+  dsv41_session_info session_info(const Session& session) const;
   dsv41_pool_stats pool_stats() const;
   const dsv41_model_info& model_info() const { return model_info_; }
   uint64_t context_tokens() const { return context_tokens_; }
 
  private:
   std::vector<int32_t> render(const Json& request) const;
-  bool prefill_to(const std::vector<int32_t>& prompt);
-  void generate(const ReplyOptions& options, Reply* reply);
+  bool sync_to(const Session& session, const std::vector<int32_t>& prompt, const ReplyOptions& options,
+               TurnReport* report);
+  void generate(const Session& session, const ReplyOptions& options, Reply* reply);
+  std::vector<uint64_t> hits_of(const Session& session) const;
   std::string text_of(const std::vector<int32_t>& tokens) const;
 
   Options options_;
@@ -107,7 +129,6 @@ class Engine {
   } interrupt_watch_;
   Handle<dsv41_model, dsv41_model_release> model_;
   Handle<dsv41_pool, dsv41_pool_release> pool_;
-  Handle<dsv41_session, dsv41_session_release> session_;
 };
 
 }  // namespace dsv41_chat

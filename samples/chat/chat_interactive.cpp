@@ -1,10 +1,11 @@
 #include "chat_interactive.h"
 
-#include <cinttypes>
+#include <charconv>
 #include <cstdio>
 
-#include "chat_conversation.h"
+#include "chat_branches.h"
 #include "chat_printer.h"
+#include "chat_report.h"
 #include "chat_terminal.h"
 
 namespace dsv41_chat {
@@ -13,22 +14,22 @@ namespace {
 constexpr const char* kHelp =
     "/system TEXT  set the system prompt (/system alone shows it, /system off removes it); the turns stay\n"
     "/undo         take back the last message and its answer\n"
+    "/rewind N     take back the last N messages and their answers\n"
     "/regenerate   answer the last message again\n"
-    "/reset        start a new conversation; the system prompt stays\n"
-    "/stats        tokens computed, reused and replayed, tokens per second, KV memory\n"
+    "/fork NAME    start a branch that goes on from here, and go to it (/fork alone numbers it)\n"
+    "/switch NAME  go to the branch with that name or number\n"
+    "/branches     list the branches\n"
+    "/reset        start a new conversation on this branch; the system prompt stays\n"
+    "/stats        what the last answer reused, computed and replayed; tokens per second; KV memory\n"
     "/help         this list\n"
     "/quit         leave (Ctrl-D too)\n"
     "A line that ends in \\ goes on in the next one. // at the start sends a message that begins with /.\n"
     "Ctrl-C stops the answer; at the prompt, twice in a row leaves.\n";
 
-double per_second(uint64_t tokens, uint64_t ns) {
-  return ns == 0 ? 0 : static_cast<double>(tokens) / (static_cast<double>(ns) * 1e-9);
-}
-
 class Talk {
  public:
   Talk(Engine& engine, const Options& options)
-      : engine_(engine), options_(options), conversation_(options), editor_(options.history_file) {}
+      : engine_(engine), options_(options), branches_(engine, options), editor_(options.history_file) {}
 
   int run() {
     print_dim(options_.model + " (" + engine_.model_info().backend + "), " + std::to_string(engine_.context_tokens()) +
@@ -57,9 +58,12 @@ class Talk {
   }
 
  private:
+  Branch& branch() { return branches_.current(); }
+  Conversation& conversation() { return branches_.current().conversation; }
+
   // One message: a line, and the next one while it ends in a backslash.
   ReadResult read_message(std::string* message) {
-    for (std::string prompt = "> ";; prompt = ". ") {
+    for (std::string prompt = branches_.size() > 1 ? branch().name + "> " : "> ";; prompt = ". ") {
       std::string line;
       const ReadResult result = editor_.read(prompt, &line);
       if (result != ReadResult::kLine) {
@@ -75,18 +79,24 @@ class Talk {
   void command(const std::string& line) {
     const size_t space = line.find(' ');
     const std::string name = line.substr(0, space);
-    const std::string rest = space == std::string::npos ? "" : line.substr(line.find_first_not_of(' ', space));
+    const size_t begin = line.find_first_not_of(' ', space), end = line.find_last_not_of(' ');
+    const std::string rest = begin == std::string::npos ? "" : line.substr(begin, end + 1 - begin);
     if (name == "/system") {
       system(rest);
     } else if (name == "/undo") {
-      undo();
+      rewind(1);
+    } else if (name == "/rewind") {
+      rewind(rest);
     } else if (name == "/regenerate") {
       regenerate();
+    } else if (name == "/fork") {
+      fork(rest);
+    } else if (name == "/switch" && !rest.empty()) {
+      switch_to(rest);
+    } else if (name == "/branches" || name == "/switch") {
+      print_dim(branches_.list());
     } else if (name == "/reset") {
-      conversation_.clear();
-      engine_.reset();
-      n_regenerated_ = 0;
-      print_dim("A new conversation.\n");
+      reset();
     } else if (name == "/stats") {
       stats();
     } else if (name == "/help") {
@@ -99,29 +109,75 @@ class Talk {
   }
 
   void system(const std::string& text) {
-    if (!text.empty()) conversation_.set_system(text == "off" ? "" : text);
-    print_dim(conversation_.system().empty() ? "No system prompt.\n"
-                                             : "System prompt: " + conversation_.system() + "\n");
+    if (!text.empty()) conversation().set_system(text == "off" ? "" : text);
+    print_dim(conversation().system().empty() ? "No system prompt.\n"
+                                              : "System prompt: " + conversation().system() + "\n");
   }
 
-  void undo() {
-    std::string message;
-    if (!conversation_.drop_turn(&message)) return print_dim("There is nothing to take back.\n");
-    n_regenerated_ = 0;
-    print_dim("Taken back: " + message + "\n");
+  void rewind(const std::string& text) {
+    size_t n_turns = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n_turns);
+    if (failure != std::errc() || end != text.data() + text.size() || n_turns == 0)
+      return print_dim("/rewind N: how many messages to take back, from 1.\n");
+    rewind(n_turns);
+  }
+
+  void rewind(size_t n_turns) {
+    const size_t n_there = conversation().n_turns();
+    if (n_there == 0) return print_dim("There is nothing to take back.\n");
+    if (n_turns > n_there) return print_dim("Messages to take back: only " + std::to_string(n_there) + ".\n");
+    for (std::string message; n_turns > 0 && conversation().drop_turn(&message); --n_turns)
+      print_dim("Taken back: " + message + "\n");
+    branch().n_regenerated = 0;
+    cut_session();
+  }
+
+  // The session lets go of what the next prompt will not begin with, whatever the next message is.
+  void cut_session() {
+    try {
+      Conversation next = conversation();
+      next.add_user("");
+      print_dim(rewind_text(engine_.rewind(branch().session, next.request())));
+    } catch (const ApiError& error) {
+      print_dim(explained(error));  // nothing is lost: the next answer cuts what it must
+    }
   }
 
   void regenerate() {
-    if (!conversation_.drop_reply()) return print_dim("There is no answer to make again.\n");
+    if (!conversation().drop_reply()) return print_dim("There is no answer to make again.\n");
     if (options_.temperature == 0)
       print_dim("The likeliest token always wins (greedy), so the answer will be the same.\n");
-    ++n_regenerated_;
+    ++branch().n_regenerated;
     reply();
   }
 
+  void fork(const std::string& name) {
+    try {
+      std::string why_not;
+      if (branches_.fork(name, &why_not)) return print_dim("Now on " + branches_.line_of(branch()));
+      print_dim("No branch was made: " + why_not + ".\n");
+    } catch (const ApiError& error) {
+      print_dim("No branch was made: " + explained(error));
+    }
+  }
+
+  void switch_to(const std::string& name) {
+    if (branches_.switch_to(name)) return print_dim("Now on " + branches_.line_of(branch()));
+    print_dim("There is no branch " + name + ". /branches lists them.\n");
+  }
+
+  void reset() {
+    conversation().clear();
+    engine_.reset(branch().session);
+    branch().n_regenerated = 0;
+    branch().last_report.reset();
+    print_dim("A new conversation.\n");
+  }
+
   void ask(const std::string& message) {
-    n_regenerated_ = 0;
-    conversation_.add_user(message);
+    engine_.keep_windows(branch().session);  // /undo will come back to here
+    branch().n_regenerated = 0;
+    conversation().add_user(message);
     reply();
   }
 
@@ -129,13 +185,14 @@ class Talk {
   // none is taken back.
   void reply() {
     try {
-      const Reply reply = engine_.answer(conversation_.request(), reply_options());
+      const Reply reply = engine_.answer(branch().session, conversation().request(), reply_options());
       printer_.finish();
       if (reply.tokens.empty() && reply.interrupted) {
-        conversation_.drop_turn(nullptr);
+        conversation().drop_turn(nullptr);
         return print_dim("Stopped before the answer; your message was taken back.\n");
       }
-      conversation_.add_reply(reply);
+      conversation().add_reply(reply);
+      branch().last_report = reply.report;
       for (const Json& call : reply.tool_calls) print_dim("Tool call: " + call.dump() + "\n");
       if (!reply.malformed.empty()) print_dim("A broken tool call: " + reply.malformed + "\n");
       if (reply.interrupted) print_dim("Stopped.\n");
@@ -143,56 +200,56 @@ class Talk {
       if (reply.stop_reason == DSV41_STOP_CONTEXT_FULL) print_dim("The context is full: /undo or /reset makes room.\n");
     } catch (const ApiError& error) {
       printer_.finish();
-      conversation_.drop_turn(nullptr);
-      print_dim(std::string(dsv41_status_name(error.code())) + ": " + error.what() +
-                "\nYour message was taken back.\n");
+      conversation().drop_turn(nullptr);
+      print_dim(explained(error) + "Your message was taken back.\n");
     }
     take_interrupt();
+  }
+
+  static std::string explained(const ApiError& error) {
+    const std::string text = std::string(dsv41_status_name(error.code())) + ": " + error.what() + "\n";
+    if (error.code() == DSV41_POOL_FULL) return text + "/undo or /reset makes room; --pool sets the pool's size.\n";
+    return text;
   }
 
   ReplyOptions reply_options() {
     ReplyOptions options;
     options.thinking = options_.thinking;
-    options.seed = *options_.seed + n_regenerated_;  // another text at the same place needs another seed
+    options.seed = *options_.seed + branch().n_regenerated;  // another text at the same place needs another seed
     options.on_text = [this](std::string_view text, bool reasoning) { printer_.print(text, reasoning); };
+    options.make_room = [this] { return make_room(); };
     return options;
   }
 
+  bool make_room() {
+    const Branch* parked = branches_.park_one();
+    if (!parked) return false;
+    printer_.finish();
+    print_dim("The KV pool is full: branch " + parked->name +
+              " gives up its memory. Its messages stay, and its next answer brings the tokens back.\n");
+    return true;
+  }
+
   void stats() {
-    const Totals& t = engine_.totals();
-    const dsv41_session_info session = engine_.session_info();
+    const dsv41_session_info session = engine_.session_info(branch().session);
     const dsv41_pool_stats pool = engine_.pool_stats();
-    const double kib = static_cast<double>(session.n_pages * pool.page_bytes) / 1024;
-    char text[1024];
-    std::snprintf(text, sizeof text,
-                  "tokens      computed  %" PRIu64 " encoder, %" PRIu64
-                  " decoder\n"
-                  "            reused    %" PRIu64
-                  "\n"
-                  "            replayed  %" PRIu64 " encoder, %" PRIu64
-                  " decoder\n"
-                  "prompt      %.1f tokens/s (%" PRIu64
-                  " tokens)\n"
-                  "answer      %.1f tokens/s (%" PRIu64
-                  " tokens)\n"
-                  "context     %" PRIu64 " of %" PRIu64
-                  " tokens in %zu turns\n"
-                  "KV          %.1f KiB in %" PRIu64
-                  " pages\n"
-                  "seed        %" PRIu64 "\n",
-                  t.encoder_tokens_computed, t.decoder_tokens_computed, t.tokens_reused, t.encoder_tokens_replayed,
-                  t.decoder_tokens_replayed, per_second(t.prompt_tokens, t.prompt_ns), t.prompt_tokens,
-                  per_second(t.reply_tokens, t.reply_ns), t.reply_tokens, session.position, session.max_tokens,
-                  conversation_.n_turns(), kib, session.n_pages, *options_.seed);
-    print_dim(text);
+    char text[512];
+    std::snprintf(
+        text, sizeof text,
+        "context     %llu of %llu tokens in %zu turns\n"
+        "KV          %.1f KiB in %llu pages, %llu of them shared\n",
+        static_cast<unsigned long long>(session.position), static_cast<unsigned long long>(session.max_tokens),
+        conversation().n_turns(), static_cast<double>(session.n_pages * pool.page_bytes) / 1024,
+        static_cast<unsigned long long>(session.n_pages), static_cast<unsigned long long>(session.n_pages_shared));
+    print_dim((branch().last_report ? report_text(*branch().last_report) : "") + totals_text(engine_.totals()) + text +
+              pool_text(pool) + "seed        " + std::to_string(*options_.seed) + "\n");
   }
 
   Engine& engine_;
   const Options& options_;
-  Conversation conversation_;
+  Branches branches_;
   LineEditor editor_;
   ReplyPrinter printer_;
-  uint64_t n_regenerated_ = 0;  // of the last message
   bool leaving_ = false;
 };
 

@@ -37,11 +37,10 @@ void answer_line(Engine& engine, const Options& options, const std::string& text
   if (!line.is_object()) throw std::runtime_error("not a JSON object");
   if (line.contains("id")) (*result)["id"] = line["id"];
   if (!line.contains("messages")) throw std::runtime_error("no \"messages\"");
-  engine.renew_session();
   ReplyOptions reply_options;
   reply_options.thinking = line.contains("mode") && line["mode"] == "thinking";
   reply_options.seed = *options.seed;
-  const Reply reply = engine.answer(request_of(line), reply_options);
+  const Reply reply = engine.answer(engine.new_session(), request_of(line), reply_options);
   (*result)["answer"] = reply.text;
   (*result)["content"] = reply.content;
   (*result)["reasoning"] = reply.reasoning;

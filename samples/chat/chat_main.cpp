@@ -66,7 +66,7 @@ int answer_prompt(Engine& engine, const Options& options, const std::string& pro
   reply_options.seed = *options.seed;
   ReplyPrinter printer;
   reply_options.on_text = [&](std::string_view text, bool reasoning) { printer.print(text, reasoning); };
-  const Reply reply = engine.answer(conversation.request(), reply_options);
+  const Reply reply = engine.answer(engine.new_session(), conversation.request(), reply_options);
   printer.finish();
   for (const Json& call : reply.tool_calls) print_dim("tool call: " + call.dump() + "\n");
   if (!reply.malformed.empty()) print_dim("a broken tool call: " + reply.malformed + "\n");

@@ -15,7 +15,7 @@ Exit codes: 0 answered; 1 failed while answering; 2 wrong options; 3 --model or 
 prompt or --jsonl file cannot be read; 5 --jsonl went through, but some lines ended in an error; 130 Ctrl-C.
 
 --jsonl: each line is an object with "messages" and, if wanted, "id", "mode" ("chat" or "thinking"), "effort", "drop_thinking",
-"tools". Each line is a conversation of its own and is answered by one line of stdout, in order:
+"tools". Each line is a conversation of its own, computed from nothing, and is answered by one line of stdout, in order:
 {"id", "answer": whole reply without end-of-sentence token, "content", "reasoning", "tool_calls", "error": null or text}.
 The sampling options are those of the command line; --system, --mode, --effort are for the other ways of asking.)";
 
@@ -60,6 +60,9 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
       ->capture_default_str();
   app.add_option("--context", o.context_tokens,
                  "tokens that prompt and answers may take; 0: the model's limit, at most 65536")
+      ->type_name("TOKENS");
+  app.add_option("--pool", o.pool_tokens,
+                 "tokens of all branches together that KV memory holds; 0: four times the context")
       ->type_name("TOKENS");
 
   CLI::Option_group* input = app.add_option_group("Input");

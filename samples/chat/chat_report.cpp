@@ -1,0 +1,108 @@
+#include "chat_report.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace dsv41_chat {
+namespace {
+
+__attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+unsigned long long number(uint64_t n) { return n; }
+
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
+
+double per_second(uint64_t tokens, uint64_t ns) {
+  return ns == 0 ? 0 : static_cast<double>(tokens) / (static_cast<double>(ns) * 1e-9);
+}
+
+const char* class_text(uint32_t result_class) {
+  switch (result_class) {
+    case DSV41_RESULT_BIT_IDENTICAL: return "bit-identical";
+    case DSV41_RESULT_EXACT: return "exact";
+    default: return "approximate";
+  }
+}
+
+const char* reference_text(uint32_t reference) {
+  switch (reference) {
+    case DSV41_REFERENCE_LIVE: return "LIVE (the same turns, never cut)";
+    case DSV41_REFERENCE_COLD: return "COLD (the whole prompt read at once)";
+    default: return "REPLAY (a run with the same hits)";
+  }
+}
+
+}  // namespace
+
+const char* source_text(uint32_t hit_source) {
+  switch (hit_source) {
+    case DSV41_HIT_LIVE: return "live session";
+    case DSV41_HIT_WINDOW: return "window in memory";
+    case DSV41_HIT_PREFIX: return "cached pages";
+    default: return "nothing";
+  }
+}
+
+std::string report_text(const TurnReport& report) {
+  const dsv41_run_result& prompt = report.prompt;
+  std::string hits;
+  for (const uint64_t hit : report.hits) hits += (hits.empty() ? "" : ", ") + std::to_string(hit);
+  return formatted("last turn   source    %s, hit at %llu of %llu tokens\n", source_text(prompt.hit_source),
+                   number(prompt.hit_position), number(prompt.hit_position + prompt.encoder_tokens_computed)) +
+         formatted("            reused    %llu\n", number(prompt.tokens_reused)) +
+         formatted("            computed  %llu encoder, %llu decoder\n", number(prompt.encoder_tokens_computed),
+                   number(prompt.decoder_tokens_computed)) +
+         formatted("            replayed  %llu encoder, %llu decoder\n", number(prompt.encoder_tokens_replayed),
+                   number(prompt.decoder_tokens_replayed)) +
+         formatted("            work      %llu layer x token units, and %llu for %llu tokens of answer\n",
+                   number(prompt.layer_tokens), number(report.answer.layer_tokens), number(report.answer.n_tokens)) +
+         formatted("            result    %s; the bytes of %s\n", class_text(prompt.result_class),
+                   reference_text(prompt.reference)) +
+         formatted("            hits      %s\n", hits.empty() ? "none" : hits.c_str());
+}
+
+std::string totals_text(const Totals& t) {
+  return formatted("all turns   computed  %llu encoder, %llu decoder\n", number(t.encoder_tokens_computed),
+                   number(t.decoder_tokens_computed)) +
+         formatted("            reused    %llu\n", number(t.tokens_reused)) +
+         formatted("            replayed  %llu encoder, %llu decoder\n", number(t.encoder_tokens_replayed),
+                   number(t.decoder_tokens_replayed)) +
+         formatted("prompt      %.1f tokens/s (%llu tokens)\n", per_second(t.prompt_tokens, t.prompt_ns),
+                   number(t.prompt_tokens)) +
+         formatted("answer      %.1f tokens/s (%llu tokens)\n", per_second(t.reply_tokens, t.reply_ns),
+                   number(t.reply_tokens));
+}
+
+std::string pool_text(const dsv41_pool_stats& pool) {
+  std::string rare;  // states that a pool is in only while a call runs or a host pins
+  if (pool.n_token_pages_reserved) rare += formatted(", %llu reserved", number(pool.n_token_pages_reserved));
+  if (pool.n_token_pages_pinned) rare += formatted(", %llu pinned", number(pool.n_token_pages_pinned));
+  if (pool.n_token_pages_retired) rare += formatted(", %llu retired", number(pool.n_token_pages_retired));
+  return formatted("pool        pages     %llu of %u tokens: %llu free, %llu private, %llu sealed, %llu cached%s\n",
+                   number(pool.n_token_pages), pool.page_tokens, number(pool.n_token_pages_free),
+                   number(pool.n_token_pages_private), number(pool.n_token_pages_sealed),
+                   number(pool.n_token_pages_cached), rare.c_str()) +
+         formatted("            windows   %llu in memory, %.1f of %.1f MiB; %llu of %llu slots free\n",
+                   number(pool.n_windows), mib(pool.window_cache_bytes), mib(pool.window_cache_budget_bytes),
+                   number(pool.n_window_slots_free), number(pool.n_window_slots));
+}
+
+std::string rewind_text(const dsv41_replay_info& info) {
+  if (info.position == 0) return "No tokens stay.\n";
+  // The plan assumes one token more.
+  return formatted(
+      "%llu tokens stay. Of them the next turn reuses %llu (%s), computes %llu again, and "
+      "replays %llu through the encoder and %llu through the decoder.\n",
+      number(info.position), number(info.hit_position), source_text(info.hit_source),
+      number(info.encoder_tokens_computed - 1), number(info.encoder_tokens_replayed),
+      number(info.decoder_tokens_replayed));
+}
+
+}  // namespace dsv41_chat

@@ -1,0 +1,19 @@
+// Reports in words: what an answer has cost, what a cut leaves to do, what the pool holds.
+#pragma once
+
+#include <string>
+
+#include "chat_engine.h"
+
+namespace dsv41_chat {
+
+// DSV41_HIT_* in words.
+const char* source_text(uint32_t hit_source);
+// Several lines each.
+std::string report_text(const TurnReport& report);
+std::string totals_text(const Totals& totals);
+std::string pool_text(const dsv41_pool_stats& pool);
+// One line.
+std::string rewind_text(const dsv41_replay_info& info);
+
+}  // namespace dsv41_chat
