@@ -20,7 +20,7 @@ const Oracles& model() { return Oracles::of("pico"); }
 // Random short prompts over n_pages first pages, answered under the exact policy: equal to cold runs. Cold runs of
 // prompts without a hit, which are computed in full here too, are spot checks.
 void check_prompts(int n_prompts, int n_first_pages, int key_bits) {
-  session::PoolOptions options = pages_only(16384, 1);
+  session::PoolOptions options = pages_only(static_cast<uint64_t>(n_first_pages) * 128 + 1024, 1);
   options.key_bits = key_bits;
   options.least_hit_tokens = 0;
   const auto pool = model().pool(options);
@@ -100,7 +100,7 @@ TEST_SUITE("regress/key_collision") {
 }
 
 TEST_SUITE("regress/key_collision slow") {
-  TEST_CASE("5,000 random prompts under keys of 8 bits answer as without a cache") { check_prompts(5000, 3000, 8); }
+  TEST_CASE("5,000 random prompts under keys of 8 bits answer as without a cache") { check_prompts(5000, 2200, 8); }
 }
 
 }  // namespace

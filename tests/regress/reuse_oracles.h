@@ -24,7 +24,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// `n` ids that a prompt may hold; equal seeds give equal ids, and other seeds other ids from the first one on.
+// `n` ids that a prompt may hold; equal seeds give equal ids, and seeds that are less than 497 apart differ in the first.
 Tokens words(int seed, int64_t n);
 Tokens joined(Tokens first, const Tokens& second);
 Tokens first_of(const Tokens& tokens, int64_t n);
