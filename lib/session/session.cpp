@@ -101,19 +101,31 @@ void Session::reset() {
   logits_ = logprobs_ = nullptr;
 }
 
+// What lies behind the full sealed pages after a cut inside one: its first rows. Reads pages that the session may have to
+// give up for the cut.
+Session::Tail Session::tail_in_chain(int64_t position) const {
+  const int64_t first = position / kv::kPageTokens * kv::kPageTokens;
+  Tail tail;
+  tail.ids.resize(static_cast<size_t>(position - first));
+  kv_->copy_ids(first, position, tail.ids.data());
+  // A fork need not hold the page that begins at `position`.
+  if (position > first) tail.provenance.push_back({first, provenance_of(first)});
+  return tail;
+}
+
 void Session::cut(int64_t position, bool release_pages) {
-  const int64_t tail_first = position_ - static_cast<int64_t>(tail_.size());
-  if (position >= tail_first) {
-    tail_.resize(static_cast<size_t>(position - tail_first));
+  const bool in_chain = position < tail_first();
+  cut(position, in_chain ? tail_in_chain(position) : Tail());
+  if (release_pages) kv_.release_beyond(position);
+}
+
+void Session::cut(int64_t position, Tail tail_in_chain) {
+  if (position >= tail_first()) {
+    tail_.resize(static_cast<size_t>(position - tail_first()));
     std::erase_if(tail_provenance_, [&](const TailRange& range) { return range.first >= position; });
-  } else {  // inside a sealed page: its first rows are the new tail
-    const int64_t first = position / kv::kPageTokens * kv::kPageTokens;
-    // A fork need not hold the page that begins at `position`.
-    const kv::Provenance list = position > first ? provenance_of(first) : nullptr;
-    tail_.resize(static_cast<size_t>(position - first));
-    kv_->copy_ids(first, position, tail_.data());
-    tail_provenance_.clear();
-    if (position > first) tail_provenance_.push_back({first, list});
+  } else {
+    tail_ = std::move(tail_in_chain.ids);
+    tail_provenance_ = std::move(tail_in_chain.provenance);
   }
   if (logprobs_ && logprobs_first_ + static_cast<int64_t>(logprobs_->size()) > position) {
     const int64_t n_left = std::max<int64_t>(0, position - logprobs_first_);
@@ -121,7 +133,6 @@ void Session::cut(int64_t position, bool release_pages) {
   }
   position_ = position;
   logits_ = nullptr;
-  if (release_pages) kv_.release_beyond(position);
 }
 
 void Session::keep_windows(int64_t end) {

@@ -167,6 +167,7 @@ class Session {
   bool covers(const kv::WindowRows& half, int64_t position) const {
     return position > 0 && half.cover(position, pool_->shape().window);
   }
+  int64_t tail_first() const { return position_ - static_cast<int64_t>(tail_.size()); }
   // Tokens in front of a row that its Engram hash reads.
   int64_t look_back() const { return config().engram_layer_ids.empty() ? 0 : config().engram_max_ngram_size - 1; }
 
@@ -204,6 +205,9 @@ class Session {
   // ---- session.cpp
   // Only the first `position` tokens are left; logits go.
   void cut(int64_t position, bool release_pages);
+  struct Tail;
+  Tail tail_in_chain(int64_t position) const;
+  void cut(int64_t position, Tail tail_in_chain);  // the tail: where the cut is inside the chain
   // Puts the windows at `end` into the host pool, if they are there; errors only cost a later replay.
   void keep_windows(int64_t end);
 
@@ -219,6 +223,10 @@ class Session {
     kv::Provenance provenance;
   };
   std::vector<TailRange> tail_provenance_;
+  struct Tail {
+    std::vector<int32_t> ids;
+    std::vector<TailRange> provenance;
+  };
   kv::WindowRows encoder_, decoder_;
   kv::Provenance windows_provenance_;                 // of rows that go on from the window rows
   std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks

@@ -274,8 +274,11 @@ Status Session::prepare_memory(Call& call) {
       DSV41_TRY_ASSIGN(call.copy, kv_.copy(range, queue));
       return Status();
     }
-    DSV41_TRY(kv_.make_writable(range, queue));
-    if (plan.hit < position_) cut(plan.hit, /*release_pages=*/false);
+    Tail tail = plan.hit < tail_first() ? tail_in_chain(plan.hit) : Tail();  // before its page is replaced
+    const Status status = kv_.make_writable(range, queue);
+    const bool replaced = kv_->n_sealed() * kv::kPageTokens < tail_first();  // even if its device failed then
+    if (plan.hit < position_ && (status.ok() || replaced)) cut(plan.hit, std::move(tail));
+    DSV41_TRY(status);
     return call.in_one_chunk() ? Status() : save_slot(call);
   }
   if (plan.source == HitSource::kLive) {
