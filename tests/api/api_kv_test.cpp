@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,7 @@ TEST_SUITE("api/kv_cuts") {
     Session parent(pool);
     parent.prefill(tokens);
     for (uint64_t position : {0, 1, 127, 128, 129, 200, 201, 256, 291, 299, 300}) {
+      if (kSanitized && position != 129 && position != 201 && position != 299) continue;
       CAPTURE(position);
       auto of_fork = make<dsv41_replay_info>();
       Session fork = parent.fork(position, &of_fork);
@@ -275,7 +277,9 @@ TEST_SUITE("api/kv_reports") {
   TEST_CASE("a sync does what the plan said, field by field") {
     const Tokens tokens = text_tokens(600);
     int n_cold = 0;
-    for (const Row& row : kRows) {
+    const size_t stride = kSanitized ? 6 : 1;  // these rows have one of each source
+    for (size_t i = 0; i < std::size(kRows); i += stride) {
+      const Row& row = kRows[i];
       const std::string name = row.name;
       CAPTURE(name);
       auto options = pool_options();
@@ -318,7 +322,7 @@ TEST_SUITE("api/kv_reports") {
       CHECK(info.decoder_windows_intact == 1);
       check_identities(pool);
     }
-    CHECK(n_cold >= 2);
+    if (!kSanitized) CHECK(n_cold >= 2);
   }
 
   TEST_CASE("what was asked is what was reused and computed, in results and metrics") {
