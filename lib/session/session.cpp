@@ -50,6 +50,7 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
     made->kv_ = kv_.share();
     made->encoder_ = encoder_;
     made->decoder_ = decoder_;
+    made->open_low_ = open_low_;
   } else {  // the window slot would be of no use: only the chain is shared
     const int64_t n_pages = kv::pages_for(position);
     const kv::PageId last = n_pages ? kv_->pages()[static_cast<size_t>(n_pages) - 1] : kv::kNoPage;
@@ -97,6 +98,7 @@ void Session::reset() {
   tail_.clear();
   tail_provenance_.clear();
   encoder_ = decoder_ = kv::WindowRows{};
+  open_low_ = 0;
   windows_provenance_ = nullptr;
   logits_ = logprobs_ = nullptr;
 }
@@ -138,7 +140,7 @@ void Session::cut(int64_t position, Tail tail_in_chain) {
 void Session::keep_windows(int64_t end) {
   kv::WindowPool& windows = pool_->windows();
   kv::PagePool& pages = pool_->pages();
-  if (!windows.enabled() || end <= 0 || !kv_->has_windows() || !covers(encoder_, end)) return;
+  if (!windows.enabled() || end <= 0 || !kv_->has_windows() || !covers(encoder_, end) || !has_open_row(end)) return;
   const int64_t n_chain = end / kv::kPageTokens;
   if (n_chain > kv_->n_sealed()) return;
   try {

@@ -10,7 +10,7 @@
 // that it appends in place to intact windows.
 //
 // After a failed or cancelled call a session is as before the call, with two exceptions that the result's position
-// tells: a sync that continues the session's own windows has cut it to the common prefix; so has a sync for which the
+// tells: a sync that continues the session's own windows has cut it to where it continues; so has a sync for which the
 // pool had no room beside the old tokens. Where the pool had no window slot or page to spare, the call has used the
 // session's own slot: its windows are then in the host pool, if that keeps them, or missing. Missing they are too after a
 // device that failed while it stored window rows.
@@ -167,6 +167,8 @@ class Session {
   bool covers(const kv::WindowRows& half, int64_t position) const {
     return position > 0 && half.cover(position, pool_->shape().window);
   }
+  // Whether the compressors have the first row of a pair that a cut at `position` leaves open.
+  bool has_open_row(int64_t position) const { return position % 2 == 0 || position > open_low_; }
   int64_t tail_first() const { return position_ - static_cast<int64_t>(tail_.size()); }
   // Tokens in front of a row that its Engram hash reads.
   int64_t look_back() const { return config().engram_layer_ids.empty() ? 0 : config().engram_max_ngram_size - 1; }
@@ -198,6 +200,7 @@ class Session {
   Status put_slot_back(Call& call);
   void undo(Call& call);
   void finish(Call& call, RunResult* result);
+  int64_t open_low_after(const Call& call) const;
   void seal_pages(Call& call);
   void count(const Call& call, RunResult* result);
   void count_cancel(const CancelFlag* cancel);
@@ -228,7 +231,8 @@ class Session {
     std::vector<TailRange> provenance;
   };
   kv::WindowRows encoder_, decoder_;
-  kv::Provenance windows_provenance_;                 // of rows that go on from the window rows
+  int64_t open_low_ = 0;               // lowest even position whose open rows are there, as are those above it
+  kv::Provenance windows_provenance_;  // of rows that go on from the window rows
   std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks
   std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]

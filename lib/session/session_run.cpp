@@ -277,7 +277,9 @@ Status Session::prepare_memory(Call& call) {
     Tail tail = plan.hit < tail_first() ? tail_in_chain(plan.hit) : Tail();  // before its page is replaced
     const Status status = kv_.make_writable(range, queue);
     const bool replaced = kv_->n_sealed() * kv::kPageTokens < tail_first();  // even if its device failed then
-    if (plan.hit < position_ && (status.ok() || replaced)) cut(plan.hit, std::move(tail));
+    // An append may begin one token below the end; that token stays.
+    const bool cuts = call.kind == Call::Kind::kSync && plan.hit < position_;
+    if (cuts && (status.ok() || replaced)) cut(plan.hit, std::move(tail));
     DSV41_TRY(status);
     return call.in_one_chunk() ? Status() : save_slot(call);
   }
@@ -504,6 +506,7 @@ void Session::finish(Call& call, RunResult* result) {
     decoder_ = plan.decoder_goes_on ? point.decoder : kv::WindowRows{plan.decoder_floor, plan.decoder_start};
     decoder_.low = std::max(decoder_.low, low);
     decoder_.present = !call.encoder_only;
+    open_low_ = open_low_after(call);
     windows_provenance_ = plan.provenance;
     // Rows of the partly filled page below the hit keep their lists.
     if (plan.source == HitSource::kWindowEntry) {
@@ -532,6 +535,17 @@ void Session::finish(Call& call, RunResult* result) {
     logprobs_first_ = call.logprobs_first;
   }
   count(call, result);
+}
+
+// Rows from window_from on have left open rows, of which the last eight are kept, beside those that were there.
+int64_t Session::open_low_after(const Call& call) const {
+  const RunPlan& plan = call.plan();
+  const auto even = [](int64_t position) { return position / 2 * 2; };
+  int64_t low = even(plan.window_from + 1);
+  const bool rows_stay = plan.hit > 0 && call.start.point.encoder_covers;
+  if (rows_stay && plan.source == HitSource::kLive) low = std::min(low, open_low_);
+  if (rows_stay && plan.source == HitSource::kWindowEntry) low = std::min(low, even(plan.hit));
+  return std::max(low, even(plan.length - 1) - 2 * (kernels::kOpenRowSlots - 1));
 }
 
 // Full pages become shareable; tail_ and its lists begin behind them. A device that fails here leaves pages private,

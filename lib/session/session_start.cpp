@@ -69,6 +69,9 @@ void Session::consider_own(int64_t tokens, const ReplayPolicy& policy, int64_t l
     tokens = std::min(tokens, n_exact_tokens());
   }
   if (tokens <= 0) return;
+  // A pair whose first row is lost begins anew, one token below.
+  if (windows && covers(encoder_, tokens) && !has_open_row(tokens)) --tokens;
+  if (tokens == 0) return consider(Start{}, policy, length, best);
   point.source = HitSource::kLive;
   point.tokens = tokens;
   point.encoder = encoder_;

@@ -88,7 +88,7 @@ Result<Sha256Digest> Session::digest(uint32_t parts) const {
       DSV41_TRY(hash.add_window_rows(layer, begin, position_));
     }
   }
-  if ((parts & kDigestOpenRows) && position_ % 2 == 1 && covers(encoder_, position_)) {
+  if ((parts & kDigestOpenRows) && position_ % 2 == 1 && covers(encoder_, position_) && has_open_row(position_)) {
     const int64_t row_floats = 2 * geometry.shape().head_dim, slot = (position_ - 1) / 2 % kernels::kOpenRowSlots;
     for (size_t source = 0; source < geometry.shape().sources.size(); ++source) {
       const float* rows = kv_->open_rows(static_cast<int>(source));

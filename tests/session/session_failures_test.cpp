@@ -134,6 +134,16 @@ const Scenario kScenarios[] = {
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.sync(join(first(f.ids, 126), first(f.other, 100)), options, nullptr);
      }},
+    {"an append that computes an open pair again", false, 0,
+     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
+       auto session = new_session(pool);
+       must_sync(*session, first(f.ids, 64));
+       REQUIRE(session->truncate(9).ok());
+       return session;
+     },
+     [](const Failing& f, Session& session, const RunOptions& options) {
+       return session.prefill(part(f.ids, 9, 109), options, nullptr);
+     }},
     {"making a session exact", false, 0,
      [](const Failing& f, const std::shared_ptr<Pool>& pool) {
        leave_behind(pool, first(f.ids, 260));

@@ -342,6 +342,43 @@ TEST_SUITE("session/invariants") {
     CHECK(parent->fork(-1).status().code() == Code::kINVALID_ARG);
   }
 
+  TEST_CASE("invariant 4: a cut that opens a pair whose first row is gone computes that row again") {
+    // Of open rows the last eight are kept: 16 tokens back. In a short session all window rows are there still.
+    const Ids ids = random_prompt(130, 70), more = random_prompt(3, 71);
+    for (int64_t cut : {1, 9, 63, 64, 113, 115, 117, 127, 129}) {
+      CAPTURE(cut);
+      auto session = new_session(uncached_pool());
+      must_append(*session, ids);
+      auto fork = session->fork(cut).value();
+      REQUIRE(session->truncate(cut).ok());
+      const RunResult result = must_append(*session, more);
+      // Position 128 has been even and last: rows 114 to 128 are there.
+      const int64_t hit = cut % 2 == 1 && cut <= 114 ? cut - 1 : cut;
+      CHECK(result.hit_position == hit);
+      CHECK(result.encoder_tokens_computed == cut + 3 - hit);
+      CHECK(result.encoder_tokens_replayed == 0);
+      CHECK(result.result_class == ResultClass::kBitIdentical);
+      const Ids all = join(first(ids, cut), more);
+      CHECK(session->tokens() == all);
+      must_append(*fork, more);
+      CHECK(session_digest(*fork) == session_digest(*session));
+      const uint32_t encoder_parts = kRecords | session::kDigestEncoderWindows | session::kDigestOpenRows;
+      CHECK(session_digest(*session, encoder_parts) == cold_digest(all, DecoderPolicy::kBounded, encoder_parts));
+    }
+    // The rows of a replay: below its hit they cannot be read, at the hit they are there.
+    const Ids long_ids = random_prompt(330, 72);
+    for (int64_t cut : {250, 251, 299, 301, 303}) {
+      CAPTURE(cut);
+      auto session = reference_session(long_ids, {320, -300, 330});
+      REQUIRE(session->truncate(cut).ok());
+      const RunResult result = must_append(*session, more);
+      CHECK(result.result_class == ResultClass::kApproximate);
+      CHECK(result.encoder_tokens_computed <= 4);
+      CHECK(session->tokens() == join(first(long_ids, cut), more));
+      check_logits_finite(*session);
+    }
+  }
+
   // ---- 5
 
   TEST_CASE("invariant 5: prompts around pages and windows hit what they should, resent and extended") {
