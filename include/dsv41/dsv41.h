@@ -1019,7 +1019,7 @@ DSV41_API dsv41_status dsv41_generate(dsv41_session* session, dsv41_sampler* sam
 
 /* *out (not NULL): what dsv41_sync of `full` would do now, without doing it. options: NULL for the session's policies.
  * The prediction holds until a call changes the session, or the caches of its pool. Looking may count cached pages as
- * used. Code: REPLAY_REQUIRED. Since 0.1. */
+ * used. Codes: REPLAY_REQUIRED, CONTEXT_FULL. Since 0.1. */
 DSV41_API dsv41_status dsv41_session_replay_plan(dsv41_session* session, const dsv41_input* full,
                                                  const dsv41_replay_options* options, dsv41_replay_plan* out,
                                                  dsv41_error* error);

@@ -58,6 +58,7 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
     made->kv_ = kv::KvRef::create_on(pool_->pages(), root_, options_.max_tokens, last);
     made->encoder_.present = made->decoder_.present = false;
   }
+  pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);  // its destructor counts down from here on
   made->position_ = position_;
   made->windows_provenance_ = windows_provenance_;
   made->tail_provenance_ = tail_provenance_;
@@ -71,7 +72,6 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
   }
   pool_->counters().sessions_created.fetch_add(1, std::memory_order_relaxed);
   pool_->counters().sessions_forked.fetch_add(1, std::memory_order_relaxed);
-  pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);
   return made;
 }
 
@@ -122,6 +122,12 @@ void Session::cut(int64_t position, bool release_pages) {
 }
 
 void Session::cut(int64_t position, Tail tail_in_chain) {
+  // What may run out of memory comes first.
+  std::shared_ptr<const std::vector<float>> logprobs = logprobs_;
+  if (logprobs && logprobs_first_ + static_cast<int64_t>(logprobs->size()) > position) {
+    const int64_t n_left = std::max<int64_t>(0, position - logprobs_first_);
+    logprobs = std::make_shared<const std::vector<float>>(logprobs->begin(), logprobs->begin() + n_left);
+  }
   if (position >= tail_first()) {
     tail_.resize(static_cast<size_t>(position - tail_first()));
     std::erase_if(tail_provenance_, [&](const TailRange& range) { return range.first >= position; });
@@ -129,10 +135,7 @@ void Session::cut(int64_t position, Tail tail_in_chain) {
     tail_ = std::move(tail_in_chain.ids);
     tail_provenance_ = std::move(tail_in_chain.provenance);
   }
-  if (logprobs_ && logprobs_first_ + static_cast<int64_t>(logprobs_->size()) > position) {
-    const int64_t n_left = std::max<int64_t>(0, position - logprobs_first_);
-    logprobs_ = std::make_shared<const std::vector<float>>(logprobs_->begin(), logprobs_->begin() + n_left);
-  }
+  logprobs_ = std::move(logprobs);
   position_ = position;
   logits_ = nullptr;
 }

@@ -108,7 +108,7 @@ class Session {
   Status make_exact(const RunOptions& options, RunResult* result);
 
   // What the next sync of `tokens`, or (append) the next prefill of that many tokens would do under `policy`.
-  // REPLAY_REQUIRED as the call. May count cached pages as used.
+  // REPLAY_REQUIRED, INVALID_ARG and CONTEXT_FULL as the call. May count cached pages as used.
   Result<RunPlan> plan_sync(std::span<const int32_t> tokens, const ReplayPolicy& policy);
   Result<RunPlan> plan_append(int64_t n_tokens, const ReplayPolicy& policy);
 
@@ -187,7 +187,8 @@ class Session {
   // ---- session_run.cpp: doing it
   Status run(Call& call, RunResult* result);
   Status run_steps(Call& call);
-  Status check_call(const Call& call, std::span<const int32_t> new_tokens) const;
+  Status check_call(const Call& call) const;
+  Status check_tokens(std::span<const int32_t> tokens, int64_t n_kept) const;
   Status prepare(Call& call);
   Status prepare_memory(Call& call);
   Status make_room(Call& call);

@@ -138,6 +138,7 @@ Status Session::keep_all(Call& call, RunResult* result) {
 
 Result<RunPlan> Session::plan_sync(std::span<const int32_t> tokens, const ReplayPolicy& policy) {
   if (tokens.empty()) return Status(Code::kINVALID_ARG, "no tokens to plan for");
+  DSV41_TRY(check_tokens(tokens, 0));
   DSV41_TRY_ASSIGN(const Start start, choose_start(tokens, false, static_cast<int64_t>(tokens.size()), policy));
   return start.plan;
 }
@@ -189,7 +190,7 @@ void Session::count_cancel(const CancelFlag* cancel) {
 // The steps before anything becomes the session's. Small lists may run out of memory anywhere in them.
 Status Session::run_steps(Call& call) {
   try {
-    DSV41_TRY(check_call(call, call.given));
+    DSV41_TRY(check_call(call));
     const int64_t n_given = static_cast<int64_t>(call.given.size());
     const int64_t length = call.kind == Call::Kind::kSync ? n_given : position_ + n_given;
     DSV41_TRY_ASSIGN(call.start, choose_start(call.kind == Call::Kind::kSync ? call.given : std::span<const int32_t>(),
@@ -203,24 +204,27 @@ Status Session::run_steps(Call& call) {
   }
 }
 
-Status Session::check_call(const Call& call, std::span<const int32_t> new_tokens) const {
-  const int64_t vocab = config().vocab_size;
-  for (size_t i = 0; i < new_tokens.size(); ++i) {
-    if (new_tokens[i] < 0 || new_tokens[i] >= vocab) {
-      return Status(Code::kINVALID_ARG, "token " + std::to_string(new_tokens[i]) + " at index " + std::to_string(i) +
-                                            " is outside [0, " + std::to_string(vocab) + ")");
-    }
-    if (new_tokens[i] == config().image_token_id) {
-      return Status(Code::kUNSUPPORTED, "image token at index " + std::to_string(i) + ": images are not supported");
-    }
-  }
+Status Session::check_call(const Call& call) const {
   if (call.options.chunk_tokens < 0 || call.options.chunk_tokens > kMaxChunkTokens) {
     return Status(Code::kINVALID_ARG, "chunk_tokens must be 0 to " + std::to_string(kMaxChunkTokens));
   }
-  const int64_t n_given = static_cast<int64_t>(new_tokens.size());
-  const int64_t kept = call.kind == Call::Kind::kSync ? 0 : position_;
-  if (n_given > options_.max_tokens - kept) {
-    return Status(Code::kCONTEXT_FULL, std::to_string(kept) + " + " + std::to_string(n_given) +
+  return check_tokens(call.given, call.kind == Call::Kind::kSync ? 0 : position_);
+}
+
+// Whether `tokens` may stand behind n_kept tokens of this session.
+Status Session::check_tokens(std::span<const int32_t> tokens, int64_t n_kept) const {
+  const int64_t vocab = config().vocab_size;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab) {
+      return Status(Code::kINVALID_ARG, "token " + std::to_string(tokens[i]) + " at index " + std::to_string(i) +
+                                            " is outside [0, " + std::to_string(vocab) + ")");
+    }
+    if (tokens[i] == config().image_token_id) {
+      return Status(Code::kUNSUPPORTED, "image token at index " + std::to_string(i) + ": images are not supported");
+    }
+  }
+  if (static_cast<int64_t>(tokens.size()) > options_.max_tokens - n_kept) {
+    return Status(Code::kCONTEXT_FULL, std::to_string(n_kept) + " + " + std::to_string(tokens.size()) +
                                            " tokens exceed the session's limit of " +
                                            std::to_string(options_.max_tokens));
   }
