@@ -39,8 +39,16 @@ void KvRef::release() {
 
 Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
   if (is_shared()) {
-    DSV41_TRY_ASSIGN(*this, copy(range, queue, donor));
-    return Status();
+    // One holder after the other: whoever comes last finds that it is alone, and takes no memory.
+    std::unique_lock lock(kv_->unshare_mutex_);
+    if (is_shared()) {
+      DSV41_TRY_ASSIGN(KvRef made, copy(range, queue, donor));
+      SequenceKv* old = std::exchange(kv_, std::exchange(made.kv_, nullptr));
+      const bool last = old->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1;  // others may have let go
+      lock.unlock();
+      if (last) delete old;
+      return Status();
+    }
   }
   DSV41_TRY(kv_->check_fits(range));
   return kv_->write_in_place(range, queue, donor);

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -121,6 +122,7 @@ class SequenceKv {
   PrefixRootRef root_;
   int64_t max_tokens_;
   std::atomic<uint32_t> n_references_{1};
+  std::mutex unshare_mutex_;   // held by the holder that copies it
   std::vector<PageId> pages_;  // global pages in token order: the chain, then private ones
   int64_t n_sealed_ = 0;
   size_t n_tabled_ = 0;  // pages whose entries in the device's table are right

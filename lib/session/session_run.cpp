@@ -274,10 +274,6 @@ Status Session::prepare_memory(Call& call) {
   if (call.kind == Call::Kind::kSync && plan.hit < position_) keep_windows(position_);
   if (plan.in_place && plan.source == HitSource::kLive) {
     const kv::WriteRange range{plan.hit, plan.length, /*keep_windows=*/true};
-    if (kv_.is_shared()) {
-      DSV41_TRY_ASSIGN(call.copy, kv_.copy(range, queue));
-      return Status();
-    }
     Tail tail = plan.hit < tail_first() ? tail_in_chain(plan.hit) : Tail();  // before its page is replaced
     const Status status = kv_.make_writable(range, queue);
     const bool replaced = kv_->n_sealed() * kv::kPageTokens < tail_first();  // even if its device failed then
