@@ -33,8 +33,14 @@ KvRef KvRef::share() const {
 bool KvRef::is_shared() const { return kv_->n_references_.load(std::memory_order_acquire) > 1; }
 
 void KvRef::release() {
-  if (kv_ && kv_->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete kv_;
-  kv_ = nullptr;
+  if (SequenceKv* kv = std::exchange(kv_, nullptr)) drop(kv, std::unique_lock(kv->unshare_mutex_));
+}
+
+// The count goes down under the lock, so that whoever takes it to 0 finds no other holder still inside.
+void KvRef::drop(SequenceKv* kv, std::unique_lock<std::mutex> lock) {
+  const bool last = kv->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  lock.unlock();
+  if (last) delete kv;
 }
 
 Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
@@ -43,10 +49,7 @@ Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRe
     std::unique_lock lock(kv_->unshare_mutex_);
     if (is_shared()) {
       DSV41_TRY_ASSIGN(KvRef made, copy(range, queue, donor));
-      SequenceKv* old = std::exchange(kv_, std::exchange(made.kv_, nullptr));
-      const bool last = old->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1;  // others may have let go
-      lock.unlock();
-      if (last) delete old;
+      drop(std::exchange(kv_, std::exchange(made.kv_, nullptr)), std::move(lock));
       return Status();
     }
   }

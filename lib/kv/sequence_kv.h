@@ -75,6 +75,7 @@ class KvRef {
   friend class SequenceKv;
   explicit KvRef(SequenceKv* kv) : kv_(kv) {}
   void release();
+  static void drop(SequenceKv* kv, std::unique_lock<std::mutex> lock);
   SequenceKv* kv_ = nullptr;
 };
 
@@ -122,7 +123,7 @@ class SequenceKv {
   PrefixRootRef root_;
   int64_t max_tokens_;
   std::atomic<uint32_t> n_references_{1};
-  std::mutex unshare_mutex_;   // held by the holder that copies it
+  std::mutex unshare_mutex_;   // held by a holder that copies it or lets it go
   std::vector<PageId> pages_;  // global pages in token order: the chain, then private ones
   int64_t n_sealed_ = 0;
   size_t n_tabled_ = 0;  // pages whose entries in the device's table are right
