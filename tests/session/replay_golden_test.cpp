@@ -26,8 +26,7 @@ struct Replays {
   GoldenFile file;
 
   static Replays open(const std::string& name, const std::string& backend) {
-    return {name, open_model(name, make_backend(backend)),
-            GoldenFile::open(golden_path(name + "/replay.safetensors"))};
+    return {name, open_model(name, make_backend(backend)), GoldenFile::open(golden_path(name + "/replay.safetensors"))};
   }
   std::vector<int32_t> ids(const std::string& key, size_t begin, size_t end) const {
     const std::vector<int32_t> all = file.tensor(key + "ids").i32();
@@ -95,7 +94,9 @@ void check_hit(const Replays& replays, int hit, int suffix, const std::string& r
   RunResult result;
   REQUIRE(session->prefill(ids, {}, &result).ok());
   CHECK(result.hit_position == want[1]);
-  CHECK(result.hit_source == (want[1] == 0 ? HitSource::kNone : warm ? HitSource::kWindowEntry : HitSource::kPrefixTree));
+  CHECK(result.hit_source == (want[1] == 0 ? HitSource::kNone
+                              : warm       ? HitSource::kWindowEntry
+                                           : HitSource::kPrefixTree));
   CHECK(result.encoder_tokens_computed == want[0] - want[1]);
   CHECK(result.encoder_tokens_replayed == want[1] - want[2]);
   CHECK(result.layer_tokens == plan.layer_tokens);
@@ -170,7 +171,9 @@ TEST_SUITE("session/replay_golden") {
     check_second_generation(Replays::open("pico", "ref"));
   }
   TEST_CASE("nano: page hits and warm hits equal the reference's") { check_all("nano", {256}, {5}); }
-  TEST_CASE("nano: a session that is cut goes on as the reference does") { check_cut(Replays::open("nano", "ref"), 257); }
+  TEST_CASE("nano: a session that is cut goes on as the reference does") {
+    check_cut(Replays::open("nano", "ref"), 257);
+  }
 }
 
 TEST_SUITE("session/replay_golden slow") {
