@@ -72,8 +72,8 @@ Sha256Digest PageGeometry::layout_id() const {
             std::to_string(source.ratio) + " at " + std::to_string(field.offset) + " codes " +
             std::to_string(field.code_bytes) + " scales " + std::to_string(field.scale_bytes);
   }
-  text += "; windows " + std::to_string(shape_.n_window_layers) + " x " + std::to_string(shape_.sliding_window) + " x " +
-          std::to_string(window_row_bytes_);
+  text += "; windows " + std::to_string(shape_.n_window_layers) + " x " + std::to_string(shape_.sliding_window) +
+          " x " + std::to_string(window_row_bytes_);
   return sha256(text);
 }
 

@@ -307,8 +307,8 @@ Status Forward::commit_windows(std::span<const StepSequence> sequences, int64_t 
       const int64_t below = std::max<int64_t>(0, sequence.window_from - sequence.first_position);
       const int64_t skip = std::max(below, sequence.n_rows - ring.capacity);
       if (skip < sequence.n_rows) {
-        DSV41_TRY(queue_->store_window({records + skip * window_row_bytes_, ring, sequence.first_position + skip,
-                                        sequence.n_rows - skip}));
+        DSV41_TRY(queue_->store_window(
+            {records + skip * window_row_bytes_, ring, sequence.first_position + skip, sequence.n_rows - skip}));
       }
       records += sequence.n_rows * window_row_bytes_;
     }
@@ -324,8 +324,9 @@ Status Forward::commit_encoder(std::span<const StepSequence> sequences) {
       const int64_t below = std::max<int64_t>(0, sequence.window_from - sequence.first_position);
       if (below < sequence.n_rows) {
         const int64_t from = at + below * config_.head_dim;
-        DSV41_TRY(queue_->store_open_rows({compressor_k_ + from, compressor_gate_ + from, sequence.open_rows[source],
-                                           sequence.first_position + below, sequence.n_rows - below, config_.head_dim}));
+        DSV41_TRY(
+            queue_->store_open_rows({compressor_k_ + from, compressor_gate_ + from, sequence.open_rows[source],
+                                     sequence.first_position + below, sequence.n_rows - below, config_.head_dim}));
       }
       at += sequence.n_rows * config_.head_dim;
     }

@@ -29,10 +29,10 @@ namespace dsv41::model {
 struct StepSequence {
   int64_t first_position = 0;
   int64_t n_rows = 0;
-  const int32_t* tokens = nullptr;        // host: the ids of the rows (encoder)
-  const int32_t* history = nullptr;       // host: the n_history ids in front of tokens[0], oldest first (encoder)
-  int64_t n_history = 0;                  // min(first_position, engram_max_ngram_size - 1)
-  int64_t floor = 0;                      // lowest window position that the layers of this half may read
+  const int32_t* tokens = nullptr;   // host: the ids of the rows (encoder)
+  const int32_t* history = nullptr;  // host: the n_history ids in front of tokens[0], oldest first (encoder)
+  int64_t n_history = 0;             // min(first_position, engram_max_ngram_size - 1)
+  int64_t floor = 0;                 // lowest window position that the layers of this half may read
   // Write floors of a replay (attention.md 7.4, 7.6): rows below window_from read the window rows and open rows that the
   // sequence has and leave them as they are; entries whose last position lies below records_from (a multiple of every
   // ratio) are not written.

@@ -123,7 +123,8 @@ Status Forward::store(int64_t layer, bool is_index, int64_t n_entries, int64_t d
   const size_t source = source_of(layer);
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const StepSequence& sequence = sequences_[s];
-    const int64_t first_done = sequence.first_position / ratio, end = (sequence.first_position + sequence.n_rows) / ratio;
+    const int64_t first_done = sequence.first_position / ratio,
+                  end = (sequence.first_position + sequence.n_rows) / ratio;
     const int64_t first = std::max(first_done, sequence.records_from / ratio);
     if (first >= end) continue;
     const int64_t at = (ratio == 2 ? entry_offset2_[s] : row_offset_[s]) + first - first_done;
