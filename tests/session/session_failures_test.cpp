@@ -269,6 +269,9 @@ TEST_SUITE("session/failures") {
   TEST_CASE("invariant 11: whichever op fails") { check_scenarios(Fault::kOp, 4); }
   TEST_CASE("invariant 11: wherever a flag cancels") { check_scenarios(Fault::kCancel, 4); }
   TEST_CASE("invariant 11: after whichever chunk the host stops") { check_scenarios(Fault::kStop, 1); }
+  TEST_CASE("invariant 11: whichever allocation of a fork's first decode fails") {
+    CHECK(check_faults(kScenarios[3], Fault::kAllocation, 1) > 2);
+  }
   TEST_CASE("invariant 11: every op of a short append") { CHECK(check_faults(kScenarios[2], Fault::kOp, 1) > 100); }
 }
 

@@ -64,7 +64,8 @@ class ExactRuns {
 
 class History {
  public:
-  explicit History(uint64_t seed) : random_(seed) {
+  // longest: tokens of a prompt.
+  History(uint64_t seed, int64_t longest) : random_(seed), longest_(longest) {
     PoolOptions options = pool_options(true, true);
     options.tokens = 1792;  // a few prompts: pages are evicted
     options.max_sessions = 5;
@@ -72,9 +73,9 @@ class History {
     options.window_cache_ttl_ns = 1000;
     options.clock = {[](void* user) { return *static_cast<uint64_t*>(user); }, &now_};
     pool_ = make_pool(pico(), options);
-    const Ids base = random_prompt(420, seed);
-    for (int64_t common : {420, 128, 200, 300, 10}) {
-      prompts_.push_back(join(first(base, common), random_prompt(static_cast<size_t>(420 - common), seed + 7)));
+    const Ids base = random_prompt(static_cast<size_t>(longest), seed);
+    for (int64_t common : {longest, longest * 3 / 10, longest / 2, longest * 5 / 7, longest / 40}) {
+      prompts_.push_back(join(first(base, common), random_prompt(static_cast<size_t>(longest - common), seed + 7)));
     }
     for (Slot& slot : slots_) open(slot);
   }
@@ -87,7 +88,7 @@ class History {
       case 1:
       case 2: return sync(slot);
       case 3:
-      case 4: return append(slot, 1 + static_cast<int64_t>(pick(pick(2) ? 8 : 150)));
+      case 4: return append(slot, 1 + static_cast<int64_t>(pick(pick(2) ? 8 : static_cast<uint64_t>(longest_) / 3)));
       case 5:
       case 6: return append(slot, 1);
       case 7: return cut(slot, std::max<int64_t>(0, length(slot) - 1 - static_cast<int64_t>(pick(8))));
@@ -132,7 +133,8 @@ class History {
   void sync(Slot& slot) {
     const Ids& prompt = prompts_[pick(prompts_.size())];
     static constexpr int64_t kEdges[] = {1, 127, 128, 129, 130, 255, 256, 257, 258, 383, 384, 385};
-    const int64_t n = pick(2) ? kEdges[pick(std::size(kEdges))] : 1 + static_cast<int64_t>(pick(prompt.size()));
+    int64_t n = 1 + static_cast<int64_t>(pick(prompt.size()));
+    if (pick(2)) n = std::min(longest_, kEdges[pick(std::size(kEdges))]);
     Ids ids = first(prompt, n);
     if (pick(4) == 0 && length(slot) > 0) ids = join(slot.ids, random_prompt(1 + pick(3), pick(5)));
     const Result<RunPlan> plan = slot.session->plan_sync(ids, slot.session->options().replay);
@@ -142,10 +144,10 @@ class History {
   void append(Slot& slot, int64_t n) {
     const Ids& prompt = prompts_[pick(prompts_.size())];
     Ids more = random_prompt(static_cast<size_t>(n), pick(3));
-    if (length(slot) + n <= 420 && pick(3)) {
+    if (length(slot) + n <= longest_ && pick(3)) {
       more = Ids(prompt.begin() + length(slot), prompt.begin() + length(slot) + n);
-    } else if (length(slot) + n > 600) {
-      return cut(slot, 300);
+    } else if (length(slot) + n > longest_ * 3 / 2) {
+      return cut(slot, longest_ / 2);
     }
     const bool decode = n == 1 && pick(2);
     const Ids all = join(slot.ids, more);
@@ -320,6 +322,7 @@ class History {
   }
 
   std::mt19937_64 random_;
+  const int64_t longest_;
   uint64_t now_ = 1;
   std::shared_ptr<Pool> pool_;
   std::vector<Ids> prompts_;
@@ -328,13 +331,13 @@ class History {
   Counts counts_;
 };
 
-void run_history(uint64_t seed, uint64_t n_steps) {
+void run_history(uint64_t seed, uint64_t n_steps, int64_t longest) {
   MESSAGE("DSV41_TEST_SEED=" << seed);
   CAPTURE(seed);
   std::shared_ptr<Pool> pool;
   kv::PagePoolStats before;
   {
-    History history(seed);
+    History history(seed, longest);
     pool = history.pool();
     before = pool->pages().stats();
     for (uint64_t i = 0; i < n_steps; ++i) {
@@ -359,9 +362,9 @@ void run_history(uint64_t seed, uint64_t n_steps) {
 
 TEST_SUITE("session/history") {
   TEST_CASE("a random history is exact where it says so, and always what was planned") {
-    run_history(from_environment("DSV41_TEST_SEED", 20261130), from_environment("DSV41_TEST_OPERATIONS", 150));
+    run_history(from_environment("DSV41_TEST_SEED", 20261130), from_environment("DSV41_TEST_OPERATIONS", 150), 420);
   }
-  TEST_CASE("a short random history") { run_history(7, 25); }
+  TEST_CASE("a short random history of short prompts") { run_history(7, 30, 24); }
 }
 
 }  // namespace
