@@ -3,8 +3,17 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <new>
+#include <thread>
 
 namespace dsv41::kv {
+namespace {
+
+// Of SequenceKv::holders_.
+constexpr uint64_t kReference = 1, kCopying = uint64_t{1} << 32;
+constexpr uint32_t n_references(uint64_t holders) { return static_cast<uint32_t>(holders); }
+
+}  // namespace
 
 // ---- References
 
@@ -25,36 +34,47 @@ KvRef KvRef::create_on(PagePool& pool, PrefixRootRef root, int64_t max_tokens, P
 }
 
 KvRef KvRef::share() const {
-  kv_->n_references_.fetch_add(1, std::memory_order_relaxed);
+  kv_->holders_.fetch_add(kReference, std::memory_order_relaxed);
   return KvRef(kv_);
 }
 
 // Acquire: what another holder did before it let go has happened before this one writes.
-bool KvRef::is_shared() const { return kv_->n_references_.load(std::memory_order_acquire) > 1; }
+bool KvRef::is_shared() const { return n_references(kv_->holders_.load(std::memory_order_acquire)) > 1; }
 
 void KvRef::release() {
-  if (SequenceKv* kv = std::exchange(kv_, nullptr)) drop(kv, std::unique_lock(kv->unshare_mutex_));
+  SequenceKv* kv = std::exchange(kv_, nullptr);
+  if (kv && n_references(kv->holders_.fetch_sub(kReference, std::memory_order_acq_rel)) == 1) delete kv;
 }
 
-// The count goes down under the lock, so that whoever takes it to 0 finds no other holder still inside.
-void KvRef::drop(SequenceKv* kv, std::unique_lock<std::mutex> lock) {
-  const bool last = kv->n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  lock.unlock();
-  if (last) delete kv;
-}
-
+// Two holders that write at once would both copy and together need more than there may be. So a holder for whose copy
+// the pool has no room waits for one that is copying, and then often finds that it is alone. Nothing is held meanwhile:
+// the other may have to wait for running steps.
 Status KvRef::make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor) {
-  if (is_shared()) {
-    // One holder after the other: whoever comes last finds that it is alone, and takes no memory.
-    std::unique_lock lock(kv_->unshare_mutex_);
-    if (is_shared()) {
-      DSV41_TRY_ASSIGN(KvRef made, copy(range, queue, donor));
-      drop(std::exchange(kv_, std::exchange(made.kv_, nullptr)), std::move(lock));
+  while (is_shared()) {
+    kv_->holders_.fetch_add(kCopying, std::memory_order_relaxed);
+    Result<KvRef> made = copy_or_no_memory(range, queue, donor);
+    if (made.ok()) {
+      SequenceKv* old = std::exchange(kv_, std::exchange(made.value().kv_, nullptr));
+      const uint64_t before = old->holders_.fetch_sub(kCopying + kReference, std::memory_order_acq_rel);
+      if (n_references(before) == 1) delete old;
       return Status();
     }
+    const uint64_t seen = kv_->holders_.fetch_sub(kCopying, std::memory_order_acq_rel) - kCopying;
+    if (n_references(seen) == 1) break;
+    if (made.status().code() != Code::kPOOL_FULL || seen < kCopying) return made.status();
+    while (kv_->holders_.load(std::memory_order_acquire) == seen) std::this_thread::yield();
   }
   DSV41_TRY(kv_->check_fits(range));
   return kv_->write_in_place(range, queue, donor);
+}
+
+// No exception may pass while the copying is counted.
+Result<KvRef> KvRef::copy_or_no_memory(const WriteRange& range, backend::Queue& queue, KvRef* donor) const {
+  try {
+    return copy(range, queue, donor);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kNO_MEMORY, "out of memory");
+  }
 }
 
 Result<KvRef> KvRef::copy(const WriteRange& range, backend::Queue& queue, KvRef* donor) const {

@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -75,7 +74,7 @@ class KvRef {
   friend class SequenceKv;
   explicit KvRef(SequenceKv* kv) : kv_(kv) {}
   void release();
-  static void drop(SequenceKv* kv, std::unique_lock<std::mutex> lock);
+  Result<KvRef> copy_or_no_memory(const WriteRange& range, backend::Queue& queue, KvRef* donor) const;
   SequenceKv* kv_ = nullptr;
 };
 
@@ -122,8 +121,9 @@ class SequenceKv {
   PagePool& pool_;
   PrefixRootRef root_;
   int64_t max_tokens_;
-  std::atomic<uint32_t> n_references_{1};
-  std::mutex unshare_mutex_;   // held by a holder that copies it or lets it go
+  // Low half: references. High half: those of them that copy the object at this moment. One value, so that a holder can
+  // stop copying and let go in one step.
+  std::atomic<uint64_t> holders_{1};
   std::vector<PageId> pages_;  // global pages in token order: the chain, then private ones
   int64_t n_sealed_ = 0;
   size_t n_tabled_ = 0;  // pages whose entries in the device's table are right
