@@ -64,8 +64,8 @@ class ExactRuns {
 
 class History {
  public:
-  // longest: tokens of a prompt.
-  History(uint64_t seed, int64_t longest) : random_(seed), longest_(longest) {
+  // longest: tokens of a prompt. now: the pool's clock, which must outlive the pool.
+  History(uint64_t seed, int64_t longest, uint64_t* now) : random_(seed), longest_(longest), now_(*now) {
     PoolOptions options = pool_options(true, true);
     options.tokens = 1792;  // a few prompts: pages are evicted
     options.max_sessions = 5;
@@ -323,7 +323,7 @@ class History {
 
   std::mt19937_64 random_;
   const int64_t longest_;
-  uint64_t now_ = 1;
+  uint64_t& now_;
   std::shared_ptr<Pool> pool_;
   std::vector<Ids> prompts_;
   Slot slots_[4];
@@ -334,10 +334,11 @@ class History {
 void run_history(uint64_t seed, uint64_t n_steps, int64_t longest) {
   MESSAGE("DSV41_TEST_SEED=" << seed);
   CAPTURE(seed);
+  uint64_t now = 1;
   std::shared_ptr<Pool> pool;
   kv::PagePoolStats before;
   {
-    History history(seed, longest);
+    History history(seed, longest, &now);
     pool = history.pool();
     before = pool->pages().stats();
     for (uint64_t i = 0; i < n_steps; ++i) {
