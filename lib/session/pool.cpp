@@ -97,8 +97,7 @@ kv::PrefixRootRef Pool::root(std::span<const std::byte> salt) {
 uint64_t Pool::trim(uint64_t target_bytes) {
   const uint64_t page_bytes = pages_->geometry().page_bytes();
   const kv::PagePoolStats stats = pages_->stats();
-  const uint64_t n_held = stats.global_pages - stats.global_pages_free - stats.global_pages_cached;
-  const uint64_t held_bytes = n_held * page_bytes, used_bytes = held_bytes + stats.global_pages_cached * page_bytes;
+  const uint64_t used_bytes = (stats.global_pages - stats.global_pages_free) * page_bytes;
   const uint64_t window_target = target_bytes > used_bytes ? target_bytes - used_bytes : 0;
   const uint64_t from_windows = windows_->trim(window_target);
   return from_windows + pages_->trim(target_bytes / page_bytes) * page_bytes;

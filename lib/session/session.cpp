@@ -170,11 +170,10 @@ void Session::keep_windows(int64_t end) {
 // ---- Reads
 
 void Session::copy_tokens(int64_t from, int64_t to, int32_t* out) const {
-  const int64_t tail_first = position_ - static_cast<int64_t>(tail_.size());
-  const int64_t n_chain = std::max<int64_t>(0, std::min(to, tail_first) - from);
+  const int64_t n_chain = std::max<int64_t>(0, std::min(to, tail_first()) - from);
   if (n_chain > 0) kv_->copy_ids(from, from + n_chain, out);
-  const int64_t first = std::max(from, tail_first);
-  if (first < to) std::copy(tail_.begin() + (first - tail_first), tail_.begin() + (to - tail_first), out + n_chain);
+  const int64_t first = std::max(from, tail_first());
+  if (first < to) std::copy(tail_.begin() + (first - tail_first()), tail_.begin() + (to - tail_first()), out + n_chain);
 }
 
 std::vector<int32_t> Session::tokens() const {
@@ -184,9 +183,8 @@ std::vector<int32_t> Session::tokens() const {
 }
 
 int64_t Session::common_prefix(std::span<const int32_t> tokens) const {
-  const int64_t tail_first = position_ - static_cast<int64_t>(tail_.size());
   int64_t at = 0;
-  while (at < tail_first) {
+  while (at < tail_first()) {
     const std::span<const int32_t> ids = pool_->pages().ids(kv_->pages()[static_cast<size_t>(at / kv::kPageTokens)]);
     const std::span<const int32_t> rest = tokens.subspan(static_cast<size_t>(at));
     const int64_t n_equal = std::ranges::mismatch(ids, rest).in1 - ids.begin();

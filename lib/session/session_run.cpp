@@ -513,7 +513,7 @@ void Session::finish(Call& call, RunResult* result) {
       tail_provenance_ = {{call.start.entry->n_chain_tokens(), call.start.entry->tail_provenance}};
     } else if (plan.source != HitSource::kLive) {
       tail_provenance_.clear();
-    } else if (plan.hit < position_ - static_cast<int64_t>(tail_.size())) {  // inside a page that was sealed
+    } else if (plan.hit < tail_first()) {  // inside a page that was sealed
       const int64_t first = plan.hit / kv::kPageTokens * kv::kPageTokens;
       tail_provenance_ = {{first, provenance_of(first)}};
     }

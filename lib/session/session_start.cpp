@@ -150,8 +150,8 @@ void Session::consider_tree(std::span<const int32_t> tokens, const ReplayPolicy&
 // ---- Provenance
 
 kv::Provenance Session::provenance_of(int64_t token) const {
-  const int64_t tail_first = position_ - static_cast<int64_t>(tail_.size());
-  if (token < tail_first) return pool_->pages().provenance(kv_->pages()[static_cast<size_t>(token / kv::kPageTokens)]);
+  if (token < tail_first())
+    return pool_->pages().provenance(kv_->pages()[static_cast<size_t>(token / kv::kPageTokens)]);
   kv::Provenance list;
   for (const TailRange& range : tail_provenance_) {
     if (range.first <= token) list = range.provenance;
@@ -169,19 +169,18 @@ std::vector<ProvenanceRange> Session::provenance() const {
       ranges.push_back({first, end, list});
     }
   };
-  const int64_t tail_first = position_ - static_cast<int64_t>(tail_.size());
-  for (int64_t first = 0; first < tail_first; first += kv::kPageTokens) {
+  for (int64_t first = 0; first < tail_first(); first += kv::kPageTokens) {
     add(first, first + kv::kPageTokens, provenance_of(first));
   }
   for (size_t i = 0; i < tail_provenance_.size(); ++i) {
     const int64_t end = i + 1 < tail_provenance_.size() ? tail_provenance_[i + 1].first : position_;
-    add(std::max(tail_first, tail_provenance_[i].first), std::min(end, position_), tail_provenance_[i].provenance);
+    add(std::max(tail_first(), tail_provenance_[i].first), std::min(end, position_), tail_provenance_[i].provenance);
   }
   return ranges;
 }
 
 int64_t Session::n_exact_tokens() const {
-  const int64_t n_pages = (position_ - static_cast<int64_t>(tail_.size())) / kv::kPageTokens;
+  const int64_t n_pages = tail_first() / kv::kPageTokens;
   // Descendants inherit: once a page is not exact, none behind it is.
   if (n_pages > 0 && !kv::is_exact(provenance_of(n_pages * kv::kPageTokens - 1))) {
     int64_t low = 0, high = n_pages - 1;  // pages [0, low) are exact, page `high` is not

@@ -35,13 +35,18 @@ struct Scenario {
 
 Ids part(const Ids& ids, int64_t from, int64_t to) { return Ids(ids.begin() + from, ids.begin() + to); }
 
+// A session with the first n_tokens of the prompt by one sync, cut to `cut` of them when that is given.
+auto holding(int64_t n_tokens, int64_t cut = -1) {
+  return [=](const Failing& f, const std::shared_ptr<Pool>& pool) {
+    auto session = new_session(pool);
+    must_sync(*session, first(f.ids, n_tokens));
+    if (cut >= 0) REQUIRE(session->truncate(cut).ok());
+    return session;
+  };
+}
+
 const Scenario kScenarios[] = {
-    {"an append in several chunks", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 120));
-       return session;
-     },
+    {"an append in several chunks", false, 0, holding(120),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.prefill(part(f.ids, 120, 260), options, nullptr);
      }},
@@ -54,12 +59,7 @@ const Scenario kScenarios[] = {
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.prefill(part(f.ids, 120, 220), options, nullptr);
      }},
-    {"a short append", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 120));
-       return session;
-     },
+    {"a short append", false, 0, holding(120),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.prefill(part(f.ids, 120, 122), options, nullptr);
      }},
@@ -87,60 +87,27 @@ const Scenario kScenarios[] = {
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.sync(f.ids, options, nullptr);
      }},
-    {"an append after a cut", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 300));
-       REQUIRE(session->truncate(261).ok());
-       return session;
-     },
+    {"an append after a cut", false, 0, holding(300, 261),
      [](const Failing&, Session& session, const RunOptions& options) {
        return session.prefill(Ids{7, 8, 9}, options, nullptr);
      }},
-    {"a replay after a cut", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 300));
-       REQUIRE(session->truncate(261).ok());
-       return session;
-     },
+    {"a replay after a cut", false, 0, holding(300, 261),
      [](const Failing&, Session& session, const RunOptions& options) {
        return session.replay(false, options, nullptr);
      }},
-    {"a sync to another prompt", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 140));
-       return session;
-     },
+    {"a sync to another prompt", false, 0, holding(140),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.sync(f.other, options, nullptr);
      }},
-    {"a sync that goes on behind a shorter prefix", false, 140,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 145));
-       return session;
-     },
+    {"a sync that goes on behind a shorter prefix", false, 140, holding(145),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.sync(join(first(f.ids, 140), first(f.other, 100)), options, nullptr);
      }},
-    {"a sync that goes on inside a sealed page", false, 126,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 130));
-       return session;
-     },
+    {"a sync that goes on inside a sealed page", false, 126, holding(130),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.sync(join(first(f.ids, 126), first(f.other, 100)), options, nullptr);
      }},
-    {"an append that computes an open pair again", false, 0,
-     [](const Failing& f, const std::shared_ptr<Pool>& pool) {
-       auto session = new_session(pool);
-       must_sync(*session, first(f.ids, 64));
-       REQUIRE(session->truncate(9).ok());
-       return session;
-     },
+    {"an append that computes an open pair again", false, 0, holding(64, 9),
      [](const Failing& f, Session& session, const RunOptions& options) {
        return session.prefill(part(f.ids, 9, 109), options, nullptr);
      }},
