@@ -584,6 +584,34 @@ TEST_SUITE("session/invariants") {
     CHECK(session_digest(*session) == reference_digest(ids, {250, 300}));
   }
 
+  // Of the tier in memory; what is durable is for the tiers that are.
+  TEST_CASE("invariant 14: a call that is cut off anywhere leaves the pages sealed before it, each complete") {
+    const Ids ids = random_prompt(700, 38);
+    const auto records_of = [](Session& session) {
+      REQUIRE(session.truncate(256).ok());
+      return session_digest(session, session::kDigestGlobalKv);
+    };
+    auto uncached = new_session(uncached_pool());
+    must_sync(*uncached, first(ids, 300));
+    const std::string want = records_of(*uncached);
+    for (int64_t n_done : {100, 200, 300, 400}) {  // the chunk after which the call ends
+      CAPTURE(n_done);
+      auto pool = page_pool();
+      auto session = new_session(pool);
+      must_sync(*session, first(ids, 300));
+      RunOptions options;
+      options.chunk_tokens = 100;
+      options.progress = [&](int64_t done, int64_t) { return done < n_done; };
+      CHECK(session->prefill(Ids(ids.begin() + 300, ids.end()), options, nullptr).code() == Code::kCANCELLED);
+      auto probe = new_session(pool);
+      CHECK(probe->plan_sync(ids, {}).value().hit == 256);
+      CHECK(must_sync(*probe, first(ids, 300)).hit_position == 256);
+      CHECK(records_of(*probe) == want);
+      must_append(*session, Ids(ids.begin() + 300, ids.end()));
+      CHECK(new_session(pool)->plan_sync(ids, {}).value().hit == 640);
+    }
+  }
+
   TEST_CASE("invariant 13: equal prefixes share their pages, different salts never do") {
     const Ids ids = random_prompt(300, 37);
     auto pool = cached_pool();
