@@ -1,0 +1,96 @@
+// Where the bytes of a file go and come from, whatever lies behind: a file, a buffer, the host's callbacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/status.h"
+
+namespace dsv41 {
+
+// Takes bytes in order. After a failure only abandon() is allowed.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  virtual Status write(std::span<const std::byte> bytes) = 0;
+  // Everything is durable (as far as the sink promises) and visible under its name afterwards.
+  virtual Status commit() = 0;
+  // Nothing of it is left. Called at most once, never after a successful commit.
+  virtual void abandon() = 0;
+};
+
+// Bytes at any offset. The size does not change while the source is used. One thread at a time.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual uint64_t size() const = 0;
+  // Fills `out`; IO_SHORT when [offset, offset + out.size()) does not lie inside.
+  virtual Status read_at(uint64_t offset, std::span<std::byte> out) = 0;
+};
+
+// What a save to a path promises.
+enum class Durability : uint8_t {
+  kFull,  // fsync of the file, rename, fsync of the folder: after commit it survives a power cut
+  kNone,  // rename only: whole or old for every process, but a power cut may lose it
+};
+
+// Writes to a temporary file beside `path` ("<path>.tmp-<random>"), which takes its place at commit: readers see the old
+// file or the new one. A sink that is neither committed nor abandoned removes its file when it is destroyed. Bytes are
+// collected and written in large pieces past the page cache where the file system can (whole files are seldom read
+// back soon, and caching them costs more time than writing).
+Result<std::unique_ptr<ByteSink>> create_file_sink(FileSystem& files, const std::string& path, Durability durability);
+Result<std::unique_ptr<ByteSource>> open_file_source(FileSystem& files, const std::string& path);
+
+// Over memory that the caller keeps: writes beyond the span's end fail with BUFFER_TOO_SMALL, and are counted.
+class SpanSink final : public ByteSink {
+ public:
+  explicit SpanSink(std::span<std::byte> memory) : memory_(memory) {}
+  Status write(std::span<const std::byte> bytes) override;
+  Status commit() override { return Status(); }
+  void abandon() override {}
+  uint64_t n_written() const { return n_written_; }
+
+ private:
+  std::span<std::byte> memory_;
+  uint64_t n_written_ = 0;
+};
+
+class VectorSink final : public ByteSink {
+ public:
+  Status write(std::span<const std::byte> bytes) override;
+  Status commit() override { return Status(); }
+  void abandon() override { bytes_.clear(); }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Only counts: the size of what would be written.
+class CountingSink final : public ByteSink {
+ public:
+  Status write(std::span<const std::byte> bytes) override;
+  Status commit() override { return Status(); }
+  void abandon() override {}
+  uint64_t n_written() const { return n_written_; }
+
+ private:
+  uint64_t n_written_ = 0;
+};
+
+class SpanSource final : public ByteSource {
+ public:
+  explicit SpanSource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  uint64_t size() const override { return bytes_.size(); }
+  Status read_at(uint64_t offset, std::span<std::byte> out) override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace dsv41
