@@ -10,17 +10,22 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace dsv41 {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian, and so are the hosts so far");
 
+// No bool: reading a byte other than 0 and 1 into one is undefined.
+template <class T>
+inline constexpr bool kIsWireNumber = (std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_enum_v<T>;
+
 class WireWriter {
  public:
   template <class T>
   void put(T value) {
-    static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+    static_assert(kIsWireNumber<T>);
     put_bytes(std::as_bytes(std::span(&value, 1)));
   }
   void put_bytes(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
@@ -40,7 +45,7 @@ class WireReader {
 
   template <class T>
   T get() {
-    static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+    static_assert(kIsWireNumber<T>);
     T value{};
     const std::span<const std::byte> from = get_bytes(sizeof value);
     if (!from.empty()) std::memcpy(&value, from.data(), sizeof value);
