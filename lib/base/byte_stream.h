@@ -42,11 +42,13 @@ enum class Durability : uint8_t {
 // Writes to a temporary file beside `path` ("<path>.tmp-<random>"), which takes its place at commit: readers see the old
 // file or the new one. A sink that is neither committed nor abandoned removes its file when it is destroyed. Bytes are
 // collected and written in large pieces past the page cache where the file system can (whole files are seldom read
-// back soon, and caching them costs more time than writing).
+// back soon, and caching them costs more time than writing). When only the last step of a commit fails, the fsync of the
+// folder, the new file stands at `path`, whole, and abandon() leaves it there.
 Result<std::unique_ptr<ByteSink>> create_file_sink(FileSystem& files, const std::string& path, Durability durability);
 Result<std::unique_ptr<ByteSource>> open_file_source(FileSystem& files, const std::string& path);
 
-// Over memory that the caller keeps: writes beyond the span's end fail with BUFFER_TOO_SMALL, and are counted.
+// Over memory that the caller keeps: writes beyond the span's end fail with BUFFER_TOO_SMALL and copy nothing, but are
+// counted: a writer that goes on learns the size that is needed.
 class SpanSink final : public ByteSink {
  public:
   explicit SpanSink(std::span<std::byte> memory) : memory_(memory) {}

@@ -7,45 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "base/os_file.h"
 
 namespace dsv41 {
 namespace {
 
-Status os_failure(const std::string& path, const char* action, int error) {
-  const Code code = error == ENOENT || error == ENOTDIR ? Code::kNOT_FOUND
-                    : error == EACCES || error == EPERM ? Code::kPERMISSION
-                    : error == ENOMEM                   ? Code::kNO_MEMORY
-                                                        : Code::kIO;
-  return Status(code, path + ": " + action + ": " + std::generic_category().message(error), error);
-}
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Opens for reading and finds the size. O_NONBLOCK: opening a pipe without a writer must not wait.
 int open_for_reading(const std::string& path) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  return retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
 }
 
 Status regular_file_size(const std::string& path, int fd, uint64_t* size) {
-  if (path.find('\0') != std::string::npos) return Status(Code::kINVALID_ARG, "path contains a zero byte");
+  DSV41_TRY(check_path(path));
   if (fd < 0) return os_failure(path, "cannot open", errno);
   struct stat info = {};
   if (::fstat(fd, &info) != 0) return os_failure(path, "cannot stat", errno);
@@ -98,7 +73,7 @@ Result<std::string> read_system_file(const std::string& path, uint64_t max_bytes
 }
 
 Status check_folder(const std::string& path) {
-  if (path.find('\0') != std::string::npos) return Status(Code::kINVALID_ARG, "path contains a zero byte");
+  DSV41_TRY(check_path(path));
   struct stat info = {};
   if (::stat(path.c_str(), &info) != 0) return os_failure(path, "cannot open", errno);
   if (!S_ISDIR(info.st_mode)) return Status(Code::kINVALID_ARG, path + ": is not a folder");

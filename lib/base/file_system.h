@@ -6,8 +6,10 @@
 //   a file created, renamed or unlinked before a sync_folder() of its folder that succeeded is so; later ones perhaps
 //   rename is atomic: the name stands for the old file or the new one
 //
-// Failures: NOT_FOUND, EXISTS, PERMISSION, NO_SPACE, else IO, each with the OS error number and a message that begins with
-// the path.
+// A sync_data() that failed has said nothing: only bytes written again after it are there when a later one succeeds.
+//
+// Failures: NOT_FOUND, EXISTS, PERMISSION, NO_SPACE, NO_MEMORY, else IO, each with the OS error number and a message that
+// begins with the path; INVALID_ARG for a path with a zero byte in it.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +54,8 @@ class FileSystem {
 
   enum class Mode : uint8_t {
     kRead,
-    kReadWrite,  // an existing file
-    kCreate,     // a new file, for reading and writing; EXISTS when the name is taken
+    kReadWrite,     // an existing file
+    kCreate,        // a new file, for reading and writing; EXISTS when the name is taken
     kCreateDirect,  // as kCreate; large aligned writes go past the page cache where that can be done
   };
   // Only regular files: INVALID_ARG for anything else.
@@ -61,7 +63,7 @@ class FileSystem {
   // Replaces `to` if it exists.
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status unlink(const std::string& path) = 0;
-  // The folder and those above it; ok when it exists.
+  // The folder and those above it; ok when it exists. What it created is durable.
   virtual Status create_folder(const std::string& path) = 0;
   // Without "." and "..", by ascending name.
   virtual Result<std::vector<FolderEntry>> list(const std::string& path) = 0;
