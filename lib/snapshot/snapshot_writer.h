@@ -3,7 +3,9 @@
 //
 // FORMAT.md is the byte grammar. The writer is used in the order
 //   begin, (begin_section, write ..., end_section) ..., finish
-// and neither commits nor abandons the sink: that is its owner's. After a failure the writer must not be used any more.
+// and neither commits nor abandons the sink: that is its owner's, who keeps it while the writer is used. After a failure
+// the writer must not be used any more. The bytes of the file follow from the sections, their options and the version of
+// zstd; neither from the pieces in which they are given nor from anything else.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +22,13 @@ struct SectionOptions {
   SectionType type = SectionType::kHost;
   uint32_t id = 0;
   bool critical = false;
-  uint32_t chunk_bytes = uint32_t{256} << 10;
-  bool try_zstd = false;  // chunks that gain from it are compressed
+  uint32_t chunk_bytes = uint32_t{256} << 10;  // 1 to kMaxChunkBytes
+  bool try_zstd = false;                       // chunks that gain from it are compressed
   int zstd_level = kDefaultZstdLevel;
 };
 
+// Failures: those of the sink, NO_MEMORY; begin_section also INVALID_ARG (options out of range, a type and id that are there
+// already) and LIMIT (too many sections).
 class SnapshotWriter {
  public:
   static Result<SnapshotWriter> begin(ByteSink& sink, const Sha256Digest& layout_id);
@@ -39,8 +43,8 @@ class SnapshotWriter {
   Status add_section(const SectionOptions& options, std::span<const std::byte> raw);
   Status finish();
 
-  uint64_t n_written() const { return n_written_; }  // to the sink so far
-  std::span<const Section> sections() const { return sections_; }
+  uint64_t n_written() const { return n_written_; }                // to the sink so far
+  std::span<const Section> sections() const { return sections_; }  // those that were ended
 
  private:
   explicit SnapshotWriter(ByteSink& sink) : sink_(&sink) {}
@@ -52,8 +56,10 @@ class SnapshotWriter {
   uint64_t n_written_ = 0;
   Xxh3Stream file_hash_;
   ChunkCodec codec_;
-  SectionOptions open_;
+  SectionOptions options_;  // of the open section
+  Section open_;
   bool is_open_ = false;
+  bool is_finished_ = false;
   std::vector<std::byte> pending_;  // raw bytes of the chunk that is not full yet
   std::vector<Section> sections_;
   std::vector<Chunk> chunks_;
