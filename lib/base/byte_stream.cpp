@@ -110,9 +110,12 @@ class FileSource final : public ByteSource {
       : path_(std::move(path)), file_(std::move(file)), size_(size) {}
   uint64_t size() const override { return size_; }
   Status read_at(uint64_t offset, std::span<std::byte> out) override {
-    DSV41_TRY_ASSIGN(const size_t n_read, file_->read_at(offset, out));
-    if (n_read == out.size()) return {};
-    return Status(Code::kIO_SHORT, path_ + ": ends before byte " + std::to_string(offset + out.size()));
+    if (offset <= size_ && out.size() <= size_ - offset) {
+      DSV41_TRY_ASSIGN(const size_t n_read, file_->read_at(offset, out));
+      if (n_read == out.size()) return {};
+    }
+    return Status(Code::kIO_SHORT,
+                  path_ + ": has no " + std::to_string(out.size()) + " bytes at " + std::to_string(offset));
   }
 
  private:
