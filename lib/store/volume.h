@@ -1,7 +1,7 @@
 // Volume: where records lie: a folder of segments (folder_volume.h), or the host's objects (object_volume.h). It knows
 // records, not what they are worth: which live, go or are found is the Store's business.
 //
-// One thread at a time writes; reads may run beside it on any thread.
+// One thread at a time writes, scans and asks for sizes; read() and find() may run beside it on any thread.
 #pragma once
 
 #include <array>
@@ -101,6 +101,9 @@ class Volume {
   virtual Status remove_segment(uint64_t number) = 0;
   // Of everything the volume keeps; of the host's objects: of the records that were shown or appended.
   virtual uint64_t physical_bytes() const = 0;
+
+  // Nothing is written any more: another writer may begin. Reads go on, so that one that hangs keeps nobody out.
+  virtual void end_writing() {}
 };
 
 }  // namespace dsv41::store
