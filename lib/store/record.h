@@ -1,7 +1,7 @@
 // Record: one page, or what lies behind a session's last full page, as the store keeps it (FORMAT.md).
 //
-// The head is read alone to learn what is there; the body is checked as a whole before anything of it is used. Every number
-// in a head is checked against what there is before memory is taken for it.
+// The head is read alone to learn what is there; the body is checked as a whole before anything of it is used. Every
+// number in a head is checked against what there is before memory is taken for it.
 #pragma once
 
 #include <array>
@@ -19,8 +19,9 @@
 namespace dsv41::store {
 
 inline constexpr uint64_t kRecordHeadBytes = 320, kRecordAlignment = 64;
-inline constexpr uint64_t kMaxBodyBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kMaxBodyBytes = uint64_t{64} << 20, kMaxRawBytes = kMaxBodyBytes;
 inline constexpr uint32_t kMaxPlanes = 8;
+inline constexpr uint64_t kPlaneEntryBytes = 16;
 
 struct RecordKey {
   uint64_t low = 0;
@@ -58,9 +59,15 @@ struct RecordHead {
   uint64_t body_bytes = 0;
   uint64_t body_checksum = 0;
   std::string numeric_class;  // at most 31 bytes
+  uint64_t raw_bytes = 0;     // of all planes, at most kMaxRawBytes
 
   uint64_t record_bytes() const { return kRecordHeadBytes + body_bytes; }
+  // Ids, hits and plane table: what stands in the body in front of the planes.
+  uint64_t front_bytes() const {
+    return uint64_t{n_ids} * sizeof(int32_t) + uint64_t{n_hits} * sizeof(int64_t) + n_planes * kPlaneEntryBytes;
+  }
   bool exact() const { return n_hits == 0; }
+  bool operator==(const RecordHead&) const = default;
 };
 
 // What becomes a record.
@@ -76,7 +83,8 @@ struct RecordDraft {
   std::vector<std::byte> raw;  // the planes behind each other
 };
 
-// The bytes of the record. LIMIT when it would be too large. Fills in draft->head.
+// The bytes of the record. LIMIT when it would be too large, INVALID_ARG for a draft that decode_* would not take (ids
+// that do not fit the kind, a parent at token 0, planes that do not fill `raw`). Fills in draft->head.
 Result<std::vector<std::byte>> encode_record(RecordDraft* draft, uint64_t now_unix_ns, int zstd_level,
                                              ChunkCodec& codec);
 
@@ -86,11 +94,15 @@ Result<RecordHead> decode_head(std::span<const std::byte> bytes);
 struct RecordBody {
   std::vector<int32_t> ids;
   std::vector<int64_t> hits;
-  uint64_t raw_bytes = 0;  // of all planes
+  uint64_t raw_bytes = 0;  // as in the head
 };
+// `front`: the first head.front_bytes() bytes of a body, read alone. They have no checksum of their own: good for an
+// index whose answers are checked when the whole body is read. CORRUPT.
+Result<RecordBody> decode_front(const RecordHead& head, std::span<const std::byte> front);
 // `body`: head.body_bytes bytes. Checks its checksum, then its structure.
 Result<RecordBody> decode_body(const RecordHead& head, std::span<const std::byte> body);
-// The raw payload of a body that decode_body has passed, and its digest against the head's.
+// The raw payload of a body that decode_body has passed, checked against the head's digest. LAYOUT_MISMATCH when `raw`
+// is of another size; CORRUPT, CODEC_UNAVAILABLE, CHECKSUM, NO_MEMORY.
 Status decode_payload(const RecordHead& head, std::span<const std::byte> body, std::span<std::byte> raw,
                       ChunkCodec& codec);
 
