@@ -241,13 +241,31 @@ void PagePool::give_back(std::span<const PageId> pages) {
 
 // ---- Chains
 
+Status PagePool::adopt_seed(const KeySeed& seed) {
+  std::lock_guard lock(mutex_);
+  if (free_global_.size() != n_global_) {
+    return Status(Code::kSTATE, std::to_string(n_global_ - free_global_.size()) +
+                                    " pages of the pool are in use or cached: its keys cannot change any more");
+  }
+  tree_.set_seed(seed);
+  return Status();
+}
+
 PrefixRootRef PagePool::root(const PrefixExtras& extras) const {
+  std::lock_guard lock(mutex_);
   return std::make_shared<const PrefixRoot>(tree_.keys().root(extras));
 }
 
 PageId PagePool::match(const PrefixRoot& root, std::span<const int32_t> tokens, int64_t max_pages, bool exact_only) {
   std::lock_guard lock(mutex_);
   const PageId page = tree_.match(root, tokens, max_pages, exact_only);
+  if (page != kNoPage) tree_.add_user(page);
+  return page;
+}
+
+PageId PagePool::match_below(const PrefixRoot& root, PageId parent, std::span<const int32_t> tokens) {
+  std::lock_guard lock(mutex_);
+  const PageId page = tree_.match_below(root, parent, tokens);
   if (page != kNoPage) tree_.add_user(page);
   return page;
 }

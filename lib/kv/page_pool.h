@@ -105,12 +105,19 @@ class PagePool {
   uint64_t begin_step();
   void end_step(uint64_t step);
 
+  // Keys follow from this seed from now on, as those of a store do; roots that were made before are of no use then. STATE
+  // unless every global page is FREE.
+  Status adopt_seed(const KeySeed& seed);
+
   // ---- Chains of sealed pages. A chain is named by its last page; a user of it holds all its pages.
   PrefixRootRef root(const PrefixExtras& extras) const;
 
   // The longest indexed chain whose ids begin `tokens`, at most max_pages long; the caller is a user of it then.
   // kNoPage: none.
   PageId match(const PrefixRoot& root, std::span<const int32_t> tokens, int64_t max_pages, bool exact_only);
+  // The longest indexed chain that goes on from `parent`, which the caller holds (kNoPage: from the root), with
+  // `tokens`; the caller is a user of its last page then, beside what it holds. kNoPage: not even one page.
+  PageId match_below(const PrefixRoot& root, PageId parent, std::span<const int32_t> tokens);
   void add_user(PageId page);   // page: held by the caller through some chain
   void drop_user(PageId page);  // kNoPage: nothing
   void pin(PageId page);        // page: held by the caller

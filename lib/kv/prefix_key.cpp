@@ -18,6 +18,12 @@ void append(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
+std::vector<std::byte> frame(const PrefixExtras& extras) {
+  std::vector<std::byte> framed;
+  for (std::span<const std::byte> part : {extras.layout_id, extras.fingerprint, extras.salt}) append(framed, part);
+  return framed;
+}
+
 PageKey to_key(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
 
 constexpr uint64_t low_bits(int n) { return n <= 0 ? 0 : n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
@@ -35,13 +41,27 @@ Result<KeySeed> draw_key_seed() {
   return seed;
 }
 
+Sha256Digest chain_root(const PrefixExtras& extras) { return sha256(frame(extras)); }
+
+Sha256Digest chain_digest(const Sha256Digest& parent, std::span<const int32_t> ids, std::span<const MediaMark> media) {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(parent)));
+  const uint64_t counts[2] = {ids.size(), media.size()};
+  hash.update(std::as_bytes(std::span(counts)));
+  hash.update(std::as_bytes(ids));
+  for (const MediaMark& mark : media) {
+    hash.update(std::as_bytes(std::span(&mark.offset_tokens, 1)));
+    hash.update(std::as_bytes(std::span(mark.digest)));
+  }
+  return hash.finish();
+}
+
 PrefixKeys::PrefixKeys(const KeySeed& seed, int key_bits) : mask_{low_bits(key_bits), low_bits(key_bits - 64)} {
   XXH3_generateSecret(secret_.data(), secret_.size(), seed.data(), seed.size());
 }
 
 PrefixRoot PrefixKeys::root(const PrefixExtras& extras) const {
-  std::vector<std::byte> framed;
-  for (std::span<const std::byte> part : {extras.layout_id, extras.fingerprint, extras.salt}) append(framed, part);
+  const std::vector<std::byte> framed = frame(extras);
   return {to_key(XXH3_128bits_withSecret(framed.data(), framed.size(), secret_.data(), secret_.size())),
           sha256(framed)};
 }

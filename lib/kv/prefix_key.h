@@ -3,6 +3,11 @@
 //   root key   XXH3-128(secret; layout id, fingerprint, salt), each length-framed
 //   page key   XXH3-128(secret; key of the parent, n ids, ids, n media, (offset, digest) of each)
 //
+// What leaves the process (files, stores) is compared by a SHA-256 chain over the same input, which no seed changes:
+//
+//   chain_root     SHA-256(layout id, fingerprint, salt, each length-framed): PrefixRoot::extras
+//   chain_digest   SHA-256(chain of the parent, n ids, n media, ids, (offset, digest) of each)
+//
 // The secret is derived from a seed of 32 random bytes, so keys of two pools differ and cannot be guessed. A key only
 // finds candidates: a hit always compares the ids and the parent, and at the root the SHA-256 over the extras, so a
 // collision costs a miss and never gives the pages of another prefix.
@@ -40,7 +45,7 @@ struct PrefixExtras {
 // The start of a chain of pages: one for all sessions with equal extras.
 struct PrefixRoot {
   PageKey key;
-  Sha256Digest extras = {};  // SHA-256 of the length-framed extras: what is compared
+  Sha256Digest extras = {};  // chain_root of the extras: what is compared
   bool operator==(const PrefixRoot&) const = default;
 };
 using PrefixRootRef = std::shared_ptr<const PrefixRoot>;
@@ -50,6 +55,11 @@ struct MediaMark {
   uint32_t offset_tokens = 0;  // from the start of the page
   Sha256Digest digest = {};
 };
+
+Sha256Digest chain_root(const PrefixExtras& extras);
+// The SHA-256 chain behind `ids` (a page's, or those of a tail) that stand behind `parent`.
+Sha256Digest chain_digest(const Sha256Digest& parent, std::span<const int32_t> ids,
+                          std::span<const MediaMark> media = {});
 
 class PrefixKeys {
  public:

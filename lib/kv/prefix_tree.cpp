@@ -8,7 +8,8 @@
 namespace dsv41::kv {
 
 PrefixTree::PrefixTree(uint64_t n_pages, const KeySeed& seed, int key_bits)
-    : keys_(seed, key_bits),
+    : key_bits_(key_bits),
+      keys_(seed, key_bits),
       nodes_(n_pages),
       ids_(n_pages * kPageTokens),
       buckets_(std::bit_ceil(std::max<uint64_t>(1, n_pages)), kNoPage) {
@@ -64,6 +65,16 @@ PageId PrefixTree::match(const PrefixRoot& root, std::span<const int32_t> tokens
   for (size_t i = 0; i < n; ++i) {
     const PageId page = find(root, last, tokens.subspan(i * kPageTokens, kPageTokens));
     if (page == kNoPage || (exact_only && !is_exact(nodes_[page].provenance))) break;
+    last = page;
+  }
+  return last;
+}
+
+PageId PrefixTree::match_below(const PrefixRoot& root, PageId parent, std::span<const int32_t> tokens) const {
+  PageId last = kNoPage;
+  for (; tokens.size() >= kPageTokens; tokens = tokens.subspan(kPageTokens)) {
+    const PageId page = find(root, last == kNoPage ? parent : last, tokens.first(kPageTokens));
+    if (page == kNoPage) break;
     last = page;
   }
   return last;

@@ -37,6 +37,8 @@ class PrefixTree {
   PrefixTree(uint64_t n_pages, const KeySeed& seed, int key_bits);
 
   const PrefixKeys& keys() const { return keys_; }
+  // Other keys from now on; there must be no node.
+  void set_seed(const KeySeed& seed) { keys_ = PrefixKeys(seed, key_bits_); }
 
   // ---- Nodes. `page` must be one.
   std::span<const int32_t> ids(PageId page) const {
@@ -57,6 +59,8 @@ class PrefixTree {
   // The last page of the longest indexed chain of at most max_pages whose ids begin `tokens`; kNoPage: none.
   // exact_only: stops before the first page with a provenance.
   PageId match(const PrefixRoot& root, std::span<const int32_t> tokens, int64_t max_pages, bool exact_only) const;
+  // The same of the chains that go on from `parent` (kNoPage: from the root) with `tokens`, whatever they descend from.
+  PageId match_below(const PrefixRoot& root, PageId parent, std::span<const int32_t> tokens) const;
 
   // ---- Changes. Pages of nodes that end are appended to *freed (which must have room for all pages).
   // Makes a node of `page` with one user. index: also lets it be found; then the parent must be indexed, no indexed
@@ -128,6 +132,7 @@ class PrefixTree {
   bool same_place(const Node& node, const PrefixRoot& root, PageId parent) const;
   PageId find_by_key(const PageKey& key, const PrefixRoot& root, PageId parent, std::span<const int32_t> ids) const;
 
+  const int key_bits_;
   PrefixKeys keys_;
   std::vector<Node> nodes_;
   std::vector<int32_t> ids_;  // [n_pages, kPageTokens]

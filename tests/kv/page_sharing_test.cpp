@@ -48,6 +48,62 @@ TEST_SUITE("kv/page_sharing") {
     CHECK(kv.fault() == "");
   }
 
+  TEST_CASE("a chain is found from any of its pages on, and the caller holds what was found") {
+    KvPool kv({8, 1});
+    const std::vector<int32_t> ids = random_ids(4 * kPageTokens, 1);
+    const PageId end = kv.chain(ids);
+    std::vector<PageId> chain = {end};
+    while (kv.pool->parent(chain.back()) != kNoPage) chain.push_back(kv.pool->parent(chain.back()));
+    std::ranges::reverse(chain);
+    for (int64_t from = 0; from <= 4; ++from) {
+      const PageId parent = from ? chain[static_cast<size_t>(from) - 1] : kNoPage;
+      for (int64_t n = 0; from + n <= 4; ++n) {
+        CAPTURE(from);
+        CAPTURE(n);
+        const auto tokens =
+            std::span(ids).subspan(static_cast<size_t>(from * kPageTokens), static_cast<size_t>(n * kPageTokens));
+        const PageId found = kv.pool->match_below(*kv.root, parent, tokens);
+        CHECK(found == (n ? chain[static_cast<size_t>(from + n) - 1] : kNoPage));
+        if (found != kNoPage) CHECK(kv.pool->sharing(found).n_sharers >= (found == end ? 2u : 1u));
+        kv.pool->drop_user(found);
+      }
+    }
+    CHECK(kv.pool->match_below(*kv.root, chain[0], ids) == kNoPage);
+    CHECK(kv.pool->match_below(*kv.root_of("model", "salt"), kNoPage, ids) == kNoPage);
+    kv.pool->drop_user(end);
+    const PageId held = kv.pool->match_below(*kv.root, kNoPage, std::span(ids).first(2 * kPageTokens));
+    CHECK(kv.pool->reserve(7, 0).status().code() == Code::kPOOL_FULL);
+    CHECK(kv.pool->reserve(6, 0).ok());
+    kv.pool->drop_user(held);
+    CHECK(kv.fault() == "");
+  }
+
+  TEST_CASE("a seed is adopted only while every page is free, and then gives all keys") {
+    KvPool kv({4, 1}), other({4, 1});
+    kv::KeySeed seed;
+    seed.fill(std::byte{7});
+    const std::vector<int32_t> ids = random_ids(kPageTokens, 1);
+    CHECK_FALSE(kv.root->key == other.root->key);
+    {
+      const Reservation reserved = kv.pool->reserve(1, 0).value();
+      CHECK(kv.pool->adopt_seed(seed).code() == Code::kSTATE);
+    }
+    const PageId sealed = kv.chain(ids);
+    CHECK(kv.pool->adopt_seed(seed).code() == Code::kSTATE);
+    kv.pool->drop_user(sealed);
+    CHECK(kv.pool->stats().global_pages_cached == 1);
+    CHECK(kv.pool->adopt_seed(seed).code() == Code::kSTATE);
+    CHECK(kv.n_matched(ids) == 1);  // a refusal changes nothing
+    kv.pool->trim(0);
+    REQUIRE(kv.pool->adopt_seed(seed).ok());
+    REQUIRE(other.pool->adopt_seed(seed).ok());
+    kv.root = kv.root_of("model", "");
+    CHECK(*kv.root == *other.root_of("model", ""));
+    kv.pool->drop_user(kv.chain(ids));
+    CHECK(kv.n_matched(ids) == 1);
+    CHECK(kv.fault() == "");
+  }
+
   TEST_CASE("eviction takes leaves first, least recently used first") {
     KvPool kv({6, 1});
     const std::vector<int32_t> a = random_ids(3 * kPageTokens, 1), b = random_ids(3 * kPageTokens, 2);

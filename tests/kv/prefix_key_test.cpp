@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <string>
 #include <string_view>
 
 #include "kv/page_geometry.h"
@@ -116,6 +117,55 @@ TEST_SUITE("kv/prefix_key") {
       CHECK(cut.low == (n >= 64 ? whole.low : whole.low & ((uint64_t{1} << n) - 1)));
       CHECK(cut.high == (n >= 128 ? whole.high : n <= 64 ? 0 : whole.high & ((uint64_t{1} << (n - 64)) - 1)));
     }
+  }
+}
+
+TEST_SUITE("kv/prefix_key: chains") {
+  TEST_CASE("the chain at the root is what every pool's root compares") {
+    const kv::PrefixExtras extras{bytes("layout"), bytes("model"), bytes("salt")};
+    CHECK(kv::chain_root(extras) == PrefixKeys(seed_of(1)).root(extras).extras);
+    CHECK(kv::chain_root(extras) == PrefixKeys(seed_of(2), 8).root(extras).extras);
+    CHECK_FALSE(kv::chain_root(extras) == kv::chain_root({bytes("layout"), bytes("model"), bytes("")}));
+  }
+
+  // The bytes of the format, put together by hand.
+  TEST_CASE("chains are digests of the bytes that the format names") {
+    std::string framed;
+    for (std::string_view part : {"layout", "model", "salt"}) {
+      framed += static_cast<char>(part.size());
+      framed.append(7, '\0');
+      framed += part;
+    }
+    const Sha256Digest root = kv::chain_root({bytes("layout"), bytes("model"), bytes("salt")});
+    CHECK(root == sha256(framed));
+    const std::vector<int32_t> ids = {1, 0x01020304};
+    std::string page(reinterpret_cast<const char*>(root.data()), root.size());
+    page += std::string("\2\0\0\0\0\0\0\0", 8) + std::string("\1\0\0\0\0\0\0\0", 8);
+    page += std::string("\1\0\0\0\4\3\2\1", 8);
+    MediaMark mark;
+    mark.offset_tokens = 5;
+    mark.digest.fill('x');
+    page += std::string("\5\0\0\0", 4) + std::string(32, 'x');
+    CHECK(kv::chain_digest(root, ids, std::vector{mark}) == sha256(page));
+  }
+
+  TEST_CASE("a chain depends on parent, ids and media, and goes on even without ids") {
+    const std::vector<int32_t> ids = random_ids(kv::kPageTokens, 1);
+    const Sha256Digest root = kv::chain_root({});
+    std::set<Sha256Digest> seen = {root};
+    CHECK(seen.insert(kv::chain_digest(root, {})).second);
+    CHECK(seen.insert(kv::chain_digest(root, ids)).second);
+    CHECK(seen.insert(kv::chain_digest(kv::chain_digest(root, ids), {})).second);
+    CHECK(seen.insert(kv::chain_digest(kv::chain_digest(root, ids), ids)).second);
+    CHECK(seen.insert(kv::chain_digest(root, ids, std::vector<MediaMark>{{0, {}}})).second);
+    CHECK(seen.insert(kv::chain_digest(root, ids, std::vector<MediaMark>{{1, {}}})).second);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::vector<int32_t> changed = ids;
+      changed[i] ^= 1;
+      CHECK(seen.insert(kv::chain_digest(root, changed)).second);
+      if (i > 0) CHECK(seen.insert(kv::chain_digest(root, std::span(ids).first(i))).second);
+    }
+    CHECK(kv::chain_digest(root, ids) == kv::chain_digest(root, std::vector<int32_t>(ids)));
   }
 }
 
