@@ -3,7 +3,6 @@
 #include "api/handles.h"
 #include "api/host_calls.h"
 #include "api/structs.h"
-#include "model/fingerprint.h"
 #include "text/chat_format.h"
 
 using namespace dsv41;
@@ -190,14 +189,14 @@ dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info* out, dsv
 dsv41_status dsv41_model_fingerprint(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error) {
   return run_call("dsv41_model_fingerprint", error, want(model, Access::kShared), [&](dsv41_model& owner) -> Status {
     DSV41_TRY(check_output(out, "out"));
-    DSV41_TRY_ASSIGN(const model::Fingerprint print, model::compute_fingerprint(owner.loaded->model().checkpoint()));
+    DSV41_TRY_ASSIGN(const model::Fingerprint* const print, owner.loaded->fingerprint());
     dsv41_fingerprint result{};
     const auto copy = [](const Sha256Digest& from, uint8_t(&to)[32]) { std::copy(from.begin(), from.end(), to); };
-    copy(print.model, result.model);
-    copy(print.config, result.config);
-    copy(print.tensors, result.tensors);
-    copy(print.tokenizer, result.tokenizer);
-    copy(print.engram, result.engram);
+    copy(print->model, result.model);
+    copy(print->config, result.config);
+    copy(print->tensors, result.tensors);
+    copy(print->tokenizer, result.tokenizer);
+    copy(print->engram, result.engram);
     write_text(owner.backend->numeric_class(), result.numeric_class);
     write_struct(result, out);
     return {};

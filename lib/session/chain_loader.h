@@ -1,5 +1,9 @@
 // ChainLoader: puts pages that come from a file or a store into the pool, one behind the other. Pages that the pool has
 // already with the same bytes are shared; what is loaded can be found by other sessions at once.
+//
+// Pages of the pool that stand where those to come belong are held from the start, so that making room for the others
+// does not evict them; each is compared with what comes, and takes no memory where it is the same. Sessions that restore
+// one file again and again need its pages once.
 #pragma once
 
 #include <memory>
@@ -13,26 +17,41 @@ namespace dsv41::session {
 
 class ChainLoader {
  public:
-  // Room for n_pages is taken at once, all or nothing: POOL_FULL. `start`: the chain to go on from (none: token 0).
-  static Result<ChainLoader> create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start, uint64_t n_pages);
+  // `start`: the chain to go on from (none: token 0). `ids`: of all pages to come, kept by the caller while the loader is
+  // used. Room for those that the pool may lack is taken at once, all or nothing: POOL_FULL.
+  static Result<ChainLoader> create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start,
+                                    std::span<const int32_t> ids);
 
-  // The next page: its ids, what it descends from, its image (kv/page_image.h, of kPageTokens). After a failure the
-  // chain ends at the page before. Waits.
-  Status add(std::span<const int32_t> ids, const kv::Provenance& provenance, std::span<const std::byte> image);
+  // The next page: what it descends from, its image (kv/page_image.h, of kPageTokens). POOL_FULL: a page that the pool
+  // had is another one, and there is no room beside it. After a failure the chain ends at the page before, and nothing
+  // can be added any more. Waits.
+  Status add(const kv::Provenance& provenance, std::span<const std::byte> image);
 
-  kv::PageId end() const { return end_; }
-  int64_t n_adopted() const { return n_adopted_; }  // pages that the pool had already
-  // The chain with its use.
+  kv::PageId end() const { return end_; }  // kNoPage: none
+  int64_t n_added() const { return n_added_; }
+  int64_t n_adopted() const { return n_adopted_; }  // of them, those that the pool had already
+  // The chain with its use; the loader must not be used any more.
   ChainHold take();
 
  private:
+  ChainLoader() = default;
+  std::span<const int32_t> next_ids() const {
+    return ids_.subspan(static_cast<size_t>(n_added_ * kv::kPageTokens), static_cast<size_t>(kv::kPageTokens));
+  }
+  Result<bool> is_candidate(const kv::Provenance& provenance, std::span<const std::byte> image);
+  Status give_up_candidates();
+  void hold_end();
+
   kv::PagePool* pool_ = nullptr;
   kv::PrefixRootRef root_;
-  ChainHold hold_;
+  std::span<const int32_t> ids_;
+  ChainHold hold_;  // of end_, or of a chain that has it
   kv::PageId end_ = kv::kNoPage;
+  std::vector<kv::PageId> candidates_;  // pages of the pool behind the start, in order; hold_ has the last one
   kv::Reservation reserved_;
   std::unique_ptr<backend::Queue> queue_;
-  int64_t n_adopted_ = 0;
+  std::vector<std::byte> buffer_;
+  int64_t n_added_ = 0, n_adopted_ = 0;
 };
 
 }  // namespace dsv41::session

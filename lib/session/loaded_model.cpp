@@ -39,4 +39,12 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::open(const ModelOptions&
   return std::shared_ptr<const LoadedModel>(std::move(loaded));
 }
 
+Result<const model::Fingerprint*> LoadedModel::fingerprint() const {
+  std::lock_guard lock(fingerprint_mutex_);
+  if (!fingerprint_) {
+    DSV41_TRY_ASSIGN(fingerprint_, model::compute_fingerprint(model_->checkpoint()));
+  }
+  return &*fingerprint_;
+}
+
 }  // namespace dsv41::session

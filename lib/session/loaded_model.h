@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/cancel.h"
 #include "base/status.h"
+#include "model/fingerprint.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -33,12 +36,16 @@ class LoadedModel {
   int32_t eos_token() const { return eos_token_; }
   // Number of token ids that logits cover.
   int64_t vocab_size() const { return config().vocab_size; }
+  // Which model it is; lives as long as this object. Computed at the first call that succeeds: others wait meanwhile.
+  Result<const model::Fingerprint*> fingerprint() const;
 
  private:
   LoadedModel() = default;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   int32_t eos_token_ = -1;
+  mutable std::mutex fingerprint_mutex_;
+  mutable std::optional<model::Fingerprint> fingerprint_;  // does not change once it is there
 };
 
 }  // namespace dsv41::session

@@ -82,16 +82,36 @@ Result<std::shared_ptr<Pool>> Pool::create(std::shared_ptr<const LoadedModel> mo
   }
   pool->windows_ = std::make_unique<kv::WindowPool>(windows);
   pool->forwards_ = std::make_unique<ForwardCache>(pool->model_->model());
-  pool->plain_root_ = pool->root({});
   return pool;
 }
 
-// All sessions of a pool share one model, so layout and fingerprint can stand for themselves here: the digest of the
-// layout, and nothing where no store needs the fingerprint.
+// All sessions of a pool share one model: its fingerprint, which takes seconds to compute, is only in keys that a store
+// shares with other processes.
 kv::PrefixRootRef Pool::root(std::span<const std::byte> salt) {
+  std::lock_guard lock(roots_mutex_);
   if (salt.empty() && plain_root_) return plain_root_;
   const Sha256Digest layout = pages_->geometry().layout_id();
-  return pages_->root({std::as_bytes(std::span(layout)), {}, salt});
+  std::span<const std::byte> fingerprint;
+  if (fingerprint_) fingerprint = std::as_bytes(std::span(fingerprint_->model));
+  const kv::PrefixRootRef root = pages_->root({std::as_bytes(std::span(layout)), fingerprint, salt});
+  if (salt.empty()) plain_root_ = root;
+  return root;
+}
+
+Status Pool::adopt_seed(const kv::KeySeed& seed) {
+  DSV41_TRY_ASSIGN(const model::Fingerprint* const fingerprint, model_->fingerprint());
+  {
+    std::lock_guard lock(roots_mutex_);
+    // Who asks for a root while the lock is held gets the new one; who has an old one has counted itself before.
+    if (const uint64_t n = counters_.sessions_open.load(std::memory_order_relaxed)) {
+      return Status(Code::kSTATE, std::to_string(n) + " sessions of the pool are open: its keys cannot change");
+    }
+    DSV41_TRY(pages_->adopt_seed(seed));
+    fingerprint_ = fingerprint;
+    plain_root_ = nullptr;
+  }
+  windows_->trim(0);  // those that were kept are on roots of the old keys
+  return Status();
 }
 
 uint64_t Pool::trim(uint64_t target_bytes) {

@@ -79,8 +79,11 @@ class Pool {
   ForwardCache& forwards() { return *forwards_; }
   const Clock& clock() const { return options_.clock; }
 
-  // The start of the chains of sessions with this salt.
+  // The start of the chains of sessions with this salt. A session counts as open before it asks.
   kv::PrefixRootRef root(std::span<const std::byte> salt);
+  // Keys of pages follow from a store's seed from now on, and from the model's fingerprint. STATE while a session is open
+  // or a page is in use or cached; window entries go.
+  Status adopt_seed(const kv::KeySeed& seed);
   // Drops window entries, then cached pages, least recently used first, until pages in use and window entries take at
   // most target_bytes, and gives free memory back to the system. Returns the bytes dropped.
   uint64_t trim(uint64_t target_bytes);
@@ -94,7 +97,9 @@ class Pool {
   std::unique_ptr<kv::PagePool> pages_;
   std::unique_ptr<kv::WindowPool> windows_;
   std::unique_ptr<ForwardCache> forwards_;
-  kv::PrefixRootRef plain_root_;  // without salt
+  std::mutex roots_mutex_;                           // guards the two below
+  const model::Fingerprint* fingerprint_ = nullptr;  // null until a seed was adopted
+  kv::PrefixRootRef plain_root_;                     // without salt
   PoolCounters counters_;
 };
 

@@ -23,17 +23,18 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<Pool> pool, con
   }
   if (session->options_.max_tokens == 0) session->options_.max_tokens = limit;
   if (session->options_.chunk_tokens == 0) session->options_.chunk_tokens = kDefaultChunkTokens;
+  // The pool's keys stay as they are while a session is open, so it counts from here on.
+  session->pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);
+  session->is_counted_ = true;
   session->root_ = session->pool_->root(std::as_bytes(std::span(options.salt.data(), options.salt.size())));
   session->kv_ = kv::KvRef::create(session->pool_->pages(), session->root_, session->options_.max_tokens);
   session->pool_->counters().sessions_created.fetch_add(1, std::memory_order_relaxed);
-  session->pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);
   return session;
 }
 
 Session::~Session() {
-  if (!kv_) return;
-  keep_windows(position_);
-  pool_->counters().sessions_open.fetch_sub(1, std::memory_order_relaxed);
+  if (kv_) keep_windows(position_);
+  if (is_counted_) pool_->counters().sessions_open.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
@@ -58,7 +59,8 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
     made->kv_ = kv::KvRef::create_on(pool_->pages(), root_, options_.max_tokens, last);
     made->encoder_.present = made->decoder_.present = false;
   }
-  pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);  // its destructor counts down from here on
+  pool_->counters().sessions_open.fetch_add(1, std::memory_order_relaxed);
+  made->is_counted_ = true;
   made->position_ = position_;
   made->windows_provenance_ = windows_provenance_;
   made->tail_provenance_ = tail_provenance_;

@@ -217,6 +217,7 @@ class Session {
 
   std::shared_ptr<Pool> pool_;
   SessionOptions options_;
+  bool is_counted_ = false;  // among the pool's open sessions
   kv::PrefixRootRef root_;
   kv::KvRef kv_;
   int64_t position_ = 0;

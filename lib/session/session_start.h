@@ -19,6 +19,7 @@ class ChainHold {
   ~ChainHold() {
     if (pool_) pool_->drop_user(page_);
   }
+  kv::PageId page() const { return page_; }  // kNoPage: none
   kv::PageId pass_on() {
     pool_ = nullptr;
     return page_;

@@ -1,0 +1,104 @@
+#include "session/chain_loader.h"
+
+#include <cassert>
+#include <cstring>
+
+namespace dsv41::session {
+
+using kv::kNoPage;
+using kv::PageId;
+
+Result<ChainLoader> ChainLoader::create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start,
+                                        std::span<const int32_t> ids) {
+  assert(ids.size() % static_cast<size_t>(kv::kPageTokens) == 0);
+  ChainLoader loader;
+  loader.pool_ = &pool;
+  loader.root_ = std::move(root);
+  loader.ids_ = ids;
+  loader.end_ = start.page();
+  loader.hold_ = std::move(start);
+  DSV41_TRY_ASSIGN(loader.queue_, pool.backend().create_queue());
+  const int64_t n_pages = static_cast<int64_t>(ids.size()) / kv::kPageTokens;
+  const PageId last = pool.match_below(*loader.root_, loader.end_, ids);
+  if (last != kNoPage) {
+    ChainHold found(&pool, last);
+    const int64_t depth_of_start = loader.end_ == kNoPage ? 0 : pool.depth(loader.end_);
+    loader.candidates_.resize(static_cast<size_t>(pool.depth(last) - depth_of_start));
+    PageId page = last;
+    for (size_t i = loader.candidates_.size(); i-- > 0; page = pool.parent(page)) loader.candidates_[i] = page;
+    loader.hold_ = std::move(found);
+  }
+  const int64_t n_lacking = n_pages - static_cast<int64_t>(loader.candidates_.size());
+  DSV41_TRY_ASSIGN(loader.reserved_, pool.reserve(static_cast<uint64_t>(n_lacking), 0));
+  return loader;
+}
+
+// Whether the page that comes is the pool's next candidate: the rule of PagePool::seal.
+Result<bool> ChainLoader::is_candidate(const kv::Provenance& provenance, std::span<const std::byte> image) {
+  const PageId page = candidates_[static_cast<size_t>(n_added_)];
+  const kv::Provenance& has = pool_->provenance(page);
+  if (!kv::is_exact(has) && !kv::equal(has, provenance)) return false;
+  buffer_.resize(image.size());
+  const Status packed = kv::pack_page(*pool_, page, kv::kPageTokens, buffer_, *queue_);
+  const Status waited = queue_->wait();
+  DSV41_TRY(packed);
+  DSV41_TRY(waited);
+  return std::memcmp(buffer_.data(), image.data(), image.size()) == 0;
+}
+
+// The page that comes is another one than the candidate, and so are all behind it: they need room of their own.
+Status ChainLoader::give_up_candidates() {
+  hold_end();
+  const uint64_t n_pages = ids_.size() / static_cast<size_t>(kv::kPageTokens) - static_cast<uint64_t>(n_added_);
+  reserved_ = kv::Reservation();
+  candidates_.clear();
+  DSV41_TRY_ASSIGN(reserved_, pool_->reserve(n_pages, 0));
+  return Status();
+}
+
+// hold_ may have more of the candidates' chain than was added.
+void ChainLoader::hold_end() {
+  if (hold_.page() == end_) return;
+  if (end_ != kNoPage) pool_->add_user(end_);
+  hold_ = ChainHold(pool_, end_);
+}
+
+Status ChainLoader::add(const kv::Provenance& provenance, std::span<const std::byte> image) {
+  assert(static_cast<size_t>((n_added_ + 1) * kv::kPageTokens) <= ids_.size());
+  if (image.size() != kv::image_bytes(pool_->geometry(), kv::kPageTokens)) {
+    return Status(Code::kLAYOUT_MISMATCH, "a page of " + std::to_string(image.size()) + " bytes");
+  }
+  if (static_cast<size_t>(n_added_) < candidates_.size()) {
+    DSV41_TRY_ASSIGN(const bool same, is_candidate(provenance, image));
+    if (same) {
+      end_ = candidates_[static_cast<size_t>(n_added_)];
+      ++n_added_;
+      ++n_adopted_;
+      return Status();
+    }
+    DSV41_TRY(give_up_candidates());
+  }
+  const PageId page = reserved_.take_page();
+  Status status = kv::unpack_page(*pool_, page, kv::kPageTokens, image, *queue_);
+  const Status waited = queue_->wait();
+  if (status.ok()) status = waited;
+  Result<kv::PagePool::Sealed> sealed =
+      status.ok() ? pool_->seal(page, root_, end_, next_ids(), provenance, *queue_) : std::move(status);
+  if (!sealed.ok()) {
+    pool_->give_back({&page, 1});
+    return std::move(sealed).status();
+  }
+  (void)hold_.pass_on();  // the use of the parent is that of the new page now
+  end_ = sealed.value().page;
+  hold_ = ChainHold(pool_, end_);
+  ++n_added_;
+  n_adopted_ += sealed.value().adopted;
+  return Status();
+}
+
+ChainHold ChainLoader::take() {
+  hold_end();
+  return std::move(hold_);
+}
+
+}  // namespace dsv41::session
