@@ -170,7 +170,8 @@ Result<Head> decode_head(std::span<const std::byte> bytes) {
   const uint32_t flags = in.get<uint32_t>();
   in.get_into(std::as_writable_bytes(std::span(head.layout_id)));
   const uint64_t reserved = in.get<uint64_t>();
-  // Magic, versions and checksum stand at the same places in every version, so a flipped bit is told from a new version.
+  // Magic, versions and checksum stand at the same places in every version, so a flipped bit is told from a new
+  // version.
   if (in.get<uint64_t>() != xxh3_64(bytes.first(kHeadChecked))) {
     return Status(Code::kCHECKSUM, "the head of the snapshot is damaged");
   }

@@ -1,9 +1,9 @@
-// The layout of a snapshot file: head, section entries, chunk entries, tail, as FORMAT.md describes them byte by byte, and
-// the numbers of sections. Shared by writer and reader; knows nothing of KV.
+// The layout of a snapshot file: head, section entries, chunk entries, tail, as FORMAT.md describes them byte by byte,
+// and the numbers of sections. Shared by writer and reader; knows nothing of KV.
 //
-// Everything in the table but sizes, codecs and checksums follows from the rest (a chunk begins at the next multiple of 576
-// behind the one before it, sections lie behind each other), so decoding compares for equality: a table that decodes has
-// neither gaps nor overlaps, and every byte of the file in front of it is head, chunk or padding.
+// Everything in the table but sizes, codecs and checksums follows from the rest (a chunk begins at the next multiple of
+// 576 behind the one before it, sections lie behind each other), so decoding compares for equality: a table that
+// decodes has neither gaps nor overlaps, and every byte of the file in front of it is head, chunk or padding.
 #pragma once
 
 #include <array>
@@ -105,8 +105,8 @@ Result<Table> decode_table(const Tail& tail, std::span<const std::byte> bytes);
 
 // Sets the table checksum on the way.
 std::array<std::byte, kTailBytes> encode_tail(Tail& tail, std::span<const std::byte> table);
-// The last 64 bytes of a file of `file_bytes`. What it says of sizes fits that file: IO_SHORT when there is no tail or the
-// file was longer once, CORRUPT.
+// The last 64 bytes of a file of `file_bytes`. What it says of sizes fits that file: IO_SHORT when there is no tail or
+// the file was longer once, CORRUPT.
 Result<Tail> decode_tail(std::span<const std::byte> bytes, uint64_t file_bytes);
 
 }  // namespace dsv41::snapshot

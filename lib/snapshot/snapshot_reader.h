@@ -1,12 +1,11 @@
 // SnapshotReader: a snapshot file read from its tail: opening reads head, tail and table and checks them; sections are
-// read chunk by chunk, each checked before it is decoded, and the padding behind it. Who has opened a file and read all its
-// chunks has noticed every flipped bit. Needs no model and trusts no number in the file: sizes are checked against what the
-// file has before anything is allocated.
+// read chunk by chunk, each checked before it is decoded, and the padding behind it. Who has opened a file and read all
+// its chunks has noticed every flipped bit. Needs no model and trusts no number in the file: sizes are checked against
+// what the file has before anything is allocated.
 //
-// Failures: NOT_SNAPSHOT (it does not begin as one), FORMAT_VERSION, IO_SHORT (it was cut off: its tail is missing or speaks
-// of more bytes), CHECKSUM, CORRUPT (sums that hold but contradict each other, padding that is not zero), CODEC_UNAVAILABLE,
-// LIMIT, those of the source, NO_MEMORY.
-// One thread at a time.
+// Failures: NOT_SNAPSHOT (it does not begin as one), FORMAT_VERSION, IO_SHORT (it was cut off: its tail is missing or
+// speaks of more bytes), CHECKSUM, CORRUPT (sums that hold but contradict each other, padding that is not zero),
+// CODEC_UNAVAILABLE, LIMIT, those of the source, NO_MEMORY. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 //
 // FORMAT.md is the byte grammar. The writer is used in the order
 //   begin, (begin_section, write ..., end_section) ..., finish
-// and neither commits nor abandons the sink: that is its owner's, who keeps it while the writer is used. After a failure
-// the writer must not be used any more. The bytes of the file follow from the sections, their options and the version of
-// zstd; neither from the pieces in which they are given nor from anything else.
+// and neither commits nor abandons the sink: that is its owner's, who keeps it while the writer is used. After a
+// failure the writer must not be used any more. The bytes of the file follow from the sections, their options and the
+// version of zstd; neither from the pieces in which they are given nor from anything else.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct SectionOptions {
   int zstd_level = kDefaultZstdLevel;
 };
 
-// Failures: those of the sink, NO_MEMORY; begin_section also INVALID_ARG (options out of range, a type and id that are there
-// already) and LIMIT (too many sections).
+// Failures: those of the sink, NO_MEMORY; begin_section also INVALID_ARG (options out of range, a type and id that are
+// there already) and LIMIT (too many sections).
 class SnapshotWriter {
  public:
   static Result<SnapshotWriter> begin(ByteSink& sink, const Sha256Digest& layout_id);
