@@ -22,7 +22,8 @@ Bytes runs(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   Bytes bytes;
   while (bytes.size() < n) {
-    bytes.insert(bytes.end(), 20 + random() % 50, static_cast<std::byte>(random()));
+    const size_t length = 20 + random() % 50;
+    bytes.insert(bytes.end(), length, static_cast<std::byte>(random()));
   }
   bytes.resize(n);
   return bytes;

@@ -2,9 +2,10 @@
 
 #include <zstd.h>
 
-#include <functional>
+#include <initializer_list>
 #include <utility>
 
+#include "base/xxh3.h"
 #include "snapshot/snapshot_surgery.h"
 
 namespace dsv41::test {
@@ -134,6 +135,65 @@ Bytes with_counts(const Bytes& whole, int32_t sections, int32_t chunks) {
   return file;
 }
 
+// Several fields at once, so that those that a reader compares fit each other.
+Bytes with_fields(const Bytes& whole, std::initializer_list<FieldChange> changes) {
+  Bytes file = whole;
+  for (const FieldChange& change : changes) file = changed(file, change);
+  return file;
+}
+
+// An entry behind the chunk entries of all sections.
+Bytes with_loose_chunk(const Bytes& whole) {
+  Bytes file = whole;
+  const Bytes entry(whole.end() - 80, whole.end() - 64);
+  file.insert(file.end() - 64, entry.begin(), entry.end());
+  const uint64_t tail = tail_offset(file);
+  set_field(file, tail + 8, field_at<uint64_t>(file, tail + 8) + 16);
+  set_field(file, tail + 20, field_at<uint32_t>(file, tail + 20) + 1);
+  set_field(file, tail + 24, uint64_t{file.size()});
+  repair(file);
+  return file;
+}
+
+// 64 bytes between table and tail. Its checksum is made here: repair() does not believe in such a table.
+Bytes with_gap_behind_table(const Bytes& whole) {
+  Bytes file = whole;
+  file.insert(file.end() - 64, 64, std::byte{0});
+  const uint64_t tail = tail_offset(file), table = field_at<uint64_t>(file, tail);
+  set_field(file, tail + 24, uint64_t{file.size()});
+  Xxh3Stream hash;
+  hash.update(std::span(file).subspan(table, field_at<uint64_t>(file, tail + 8)));
+  hash.update(std::span(file).subspan(tail, 48));
+  hash.update(std::span(file).last(8));
+  set_field(file, tail + 48, hash.digest_64());
+  return file;
+}
+
+// A table of 64 GiB whose end, counted in 64 bits, lies at the tail.
+Bytes with_table_that_wraps(const Bytes& whole) {
+  Bytes file = whole;
+  const uint64_t tail = tail_offset(file), table_bytes = (uint64_t{1} << 36) - 64;
+  set_field(file, tail, tail - table_bytes);
+  set_field(file, tail + 8, table_bytes);
+  set_field(file, tail + 16, uint32_t{0});
+  set_field(file, tail + 20, static_cast<uint32_t>(table_bytes / 16));
+  return file;
+}
+
+// A section of one zstd chunk that has no bytes, so that the table lies where the chunk does.
+Bytes with_nothing_stored() {
+  Bytes file = write_file(std::vector<SectionContent>{{section_options(SectionType::kHost, 64), Bytes(64)}});
+  file.erase(file.begin() + 576, file.begin() + 640);
+  set_field(file, tail_offset(file), uint64_t{576});
+  set_field(file, tail_offset(file) + 24, uint64_t{file.size()});
+  set_field(file, section_entry(file, 0) + 24, uint64_t{0});
+  set_field(file, section_entry(file, 0) + 44, uint32_t{1});
+  set_field(file, chunk_entry(file, 0), uint32_t{0});
+  set_field(file, chunk_entry(file, 0) + 4, uint32_t{1});
+  repair(file);
+  return file;
+}
+
 // A file of no chunks and 1,025 sections.
 Bytes with_too_many_sections() {
   std::vector<SectionContent> sections(1024);
@@ -195,6 +255,16 @@ std::vector<HostileFile> hostile_tables() {
   files.push_back({"a section made of chunk entries", with_counts(whole, 1, -4)});
   files.push_back({"chunk entries made of a section", with_counts(whole, -1, 4)});
   files.push_back({"1,025 sections", with_too_many_sections()});
+  files.push_back({"chunks beyond the table for a raw size that fits",
+                   with_fields(whole, {{"", Where::kSection, 5, 12, 4, 3}, {"", Where::kSection, 5, 32, 8, 3 * 576}})});
+  files.push_back(
+      {"4 G chunks of 16 MiB", with_fields(whole, {{"", Where::kSection, 5, 12, 4, UINT32_MAX},
+                                                   {"", Where::kSection, 5, 40, 4, 16 << 20},
+                                                   {"", Where::kSection, 5, 32, 8, uint64_t{UINT32_MAX} << 24}})});
+  files.push_back({"a chunk of no section", with_loose_chunk(whole)});
+  files.push_back({"a gap behind the table", with_gap_behind_table(whole)});
+  files.push_back({"a table that wraps around", with_table_that_wraps(whole)});
+  files.push_back({"a zstd chunk without bytes", with_nothing_stored()});
   Bytes checksum = whole;
   set_field(checksum, section(1) + 56, uint64_t{1});
   repair(checksum, kTableChecksum);

@@ -146,6 +146,7 @@ class SampleSections {
     head.put(static_cast<uint64_t>(low()));
     head.put(static_cast<uint64_t>(sample_.decoder ? low() : 0));
     head.put(static_cast<uint64_t>(sample_.decoder ? low() : 0));
+    head.put(static_cast<uint64_t>((n() - 1) / 2 * 2));
     head.put(uint32_t{1});
     head.put(uint64_t{64});
     add(SectionType::kWindows, true, head.take());

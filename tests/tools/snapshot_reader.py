@@ -106,7 +106,6 @@ class Container:
         need(magic == b"DSV41END", "cut off: no magic at its end")
         need(total == self.size, f"the file has {self.size} bytes, its tail says {total}")
         need(n_sections <= MAX_SECTIONS, "too many sections")
-        need(n_chunks <= self.table_offset // ALIGNMENT, "more chunks than the file has room for")
         need(table_size == 64 * n_sections + 16 * n_chunks, "size of the table")
         need(self.table_offset + table_size + 64 == total, "the table does not lie in front of the tail")
         table = self.read(self.table_offset, table_size)
@@ -274,6 +273,8 @@ def parse_windows(data, n):
         floor, low = fields.get("QQ")
         need(floor <= low <= n if present else floor == low == 0, f"rows of the {name} windows")
         windows[name] = (floor, low) if present else None
+    windows["open_from"] = fields.get("Q")
+    need(windows["open_from"] % 2 == 0 and windows["open_from"] <= n, "first open row")
     windows["hits"] = fields.numbers(fields.get("I"))
     fields.end()
     return windows
