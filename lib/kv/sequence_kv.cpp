@@ -200,8 +200,9 @@ Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue
   DSV41_TRY(allocate_tables());
   Reservation taken;
   std::vector<PageId> slot;
-  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - kept)), !has_windows(), donor, &taken, &slot));
-  if (!has_windows() && slot.empty()) slot = taken.take_window_slot();
+  const bool wants_slot = range.window_slot && !has_windows();
+  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - kept)), wants_slot, donor, &taken, &slot));
+  if (wants_slot && slot.empty()) slot = taken.take_window_slot();
   PageId copied = kNoPage;
   if (in_chain && range.keep % kPageTokens) {
     copied = taken.take_page();
@@ -216,7 +217,7 @@ Status SequenceKv::write_in_place(const WriteRange& range, backend::Queue& queue
   if (in_chain) shorten(first);
   if (copied != kNoPage) pages_.push_back(copied);
   taken.take_pages(&pages_);
-  if (!has_windows()) window_pages_ = std::move(slot);
+  if (wants_slot) window_pages_ = std::move(slot);
   DSV41_TRY(upload_table(queue));
   return upload_window_table(queue);
 }
@@ -227,12 +228,13 @@ Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, b
   DSV41_TRY(allocate_tables());
   Reservation taken;
   std::vector<PageId> slot;
-  DSV41_TRY(reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - n_shared)), true, donor, &taken, &slot));
+  DSV41_TRY(
+      reserve(static_cast<uint64_t>(std::max<int64_t>(0, target - n_shared)), range.window_slot, donor, &taken, &slot));
   pages_.assign(other.pages_.begin(), other.pages_.begin() + n_shared);
   n_sealed_ = n_shared;
   if (chain_end() != kNoPage) pool_.add_user(chain_end());
   taken.take_pages(&pages_);
-  window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
+  if (range.window_slot) window_pages_ = slot.empty() ? taken.take_window_slot() : std::move(slot);
   for (int64_t i = n_shared; i < pages_for(range.keep); ++i) {
     DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(i)], pages_[static_cast<size_t>(i)], queue));
   }

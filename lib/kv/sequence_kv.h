@@ -30,6 +30,7 @@ struct WriteRange {
   int64_t keep = 0;           // rows [0, keep) stay; rows [keep, end) may be written
   int64_t end = 0;            // pages for rows [0, end)
   bool keep_windows = false;  // the window rows and open rows of a shared SequenceKv are needed in the copy
+  bool window_slot = true;    // false: no slot is taken where there is none
 };
 
 // A counted reference to a SequenceKv.
@@ -53,8 +54,8 @@ class KvRef {
 
   KvRef share() const;
   bool is_shared() const;  // somebody else holds it too
-  // Afterwards this reference is the only one to its object, with private pages for `range` and a window slot; what
-  // others hold is unchanged. CONTEXT_FULL, POOL_FULL and failed allocations change nothing. `donor` (may be null) gives
+  // Afterwards this reference is the only one to its object, with private pages for `range` and, where wanted, a window
+  // slot; what others hold is unchanged. CONTEXT_FULL, POOL_FULL and failed allocations change nothing. `donor` (may be null) gives
   // its window slot where the pool has none left; its own windows are lost then.
   Status make_writable(const WriteRange& range, backend::Queue& queue, KvRef* donor = nullptr);
   // A copy that is writable for `range`, beside this one; as make_writable otherwise. `donor` may be this one.

@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "kv/ring_pieces.h"
+
 namespace dsv41::kv {
 namespace {
 
@@ -31,31 +33,16 @@ uint64_t entry_bytes(const SequenceKv& kv, const Extent& extent) {
   return bytes;
 }
 
-// move(device, bytes) for each contiguous piece of [end - n_rows, end) in the ring of one layer: a piece ends where the
-// ring or a page ends.
-template <class Move>
-Status move_ring(const tensor::WindowRing& ring, int64_t end, int64_t n_rows, Move& move) {
-  for (int64_t position = end - n_rows; position < end;) {
-    const int64_t in_ring = position % ring.capacity;
-    const int64_t in_page = (static_cast<int64_t>(ring.first_row) + in_ring) % ring.rows_per_page;
-    const int64_t n = std::min({end - position, ring.capacity - in_ring, ring.rows_per_page - in_page});
-    DSV41_TRY(move(ring.row(position), static_cast<uint64_t>(n) * ring.row_bytes));
-    position += n;
-  }
-  return Status();
-}
-
 // move(device, bytes) for each piece of the sequence's memory that the entry has, in the order of the entry.
 template <class Move>
 Status move_all(const SequenceKv& kv, const Extent& extent, Move move) {
   PagePool& pool = kv.pool();
   const PageGeometry& geometry = pool.geometry();
-  std::vector<uint64_t> offsets;  // of the window slot's pages, where the host can read them
-  offsets.reserve(kv.window_pages().size());
-  for (PageId page : kv.window_pages()) offsets.push_back(pool.page_offset(page));
+  const std::vector<uint64_t> offsets = window_page_offsets(kv);
   for (int64_t layer = 0; layer < geometry.shape().n_window_layers; ++layer) {
     const int64_t n_rows = layer < extent.n_encoder_layers ? extent.n_encoder_rows : extent.n_decoder_rows;
-    DSV41_TRY(move_ring(geometry.ring(layer, pool.arena(), offsets.data()), extent.end, n_rows, move));
+    DSV41_TRY(
+        for_each_ring_piece(geometry.ring(layer, pool.arena(), offsets.data()), extent.end - n_rows, extent.end, move));
   }
   DSV41_TRY(move(reinterpret_cast<std::byte*>(kv.all_open_rows()), kv.open_rows_bytes()));
   if (extent.end % kPageTokens == 0) return Status();
