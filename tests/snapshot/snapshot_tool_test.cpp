@@ -190,6 +190,8 @@ std::vector<Contradiction> contradictions() {
       {full, "rows of the encoder windows", set(SectionType::kWindows, 16, uint64_t{200})},
       {full, "rows of the encoder windows", set(SectionType::kWindows, 24, uint64_t{256})},
       {full, "size of the encoder windows", set(SectionType::kWindows, 24, uint64_t{123})},
+      {full, "first open row", set(SectionType::kWindows, 48, uint64_t{241})},
+      {full, "first open row", set(SectionType::kWindows, 48, uint64_t{256})},
       {full, "windows is too short", resize(SectionType::kWindows, -1)},
       {full, "codes and scales of the encoder", resize(SectionType::kEncoderCodes, 32)},
       {full, "codes and scales of the decoder", resize(SectionType::kDecoderScales, -1)},
