@@ -20,16 +20,29 @@
 // A draw depends on seed, position, draw number and the processed logits; nothing that was drawn before matters, so a
 // session that is rewound repeats its text. A change of order, formula or generator is a new kSamplerVersion.
 //
+// State as bytes (save_state), little-endian: u32 kSamplerVersion, u64 number of the bytes that follow, then
+//
+//   i64 vocabulary; f64 temperature; i64 top_k; f64 top_p, min_p, repetition, presence, frequency; i64 penalty window;
+//   u64 seed; u64 draw number; u64 n biases, each i32 token, f32 bias, in the order they were given;
+//   penalty window > 0: u64 n, the tokens in it as i32, oldest first;
+//   no limit:           u64 n, each i32 token, i64 places, by ascending token
+//
 // exp and log are those of base/exact_math.h, and the host's rounding mode is set aside: the same token on every
 // machine. One thread at a time; copying is cloning.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+
+namespace dsv41 {
+class WireReader;
+class WireWriter;
+}  // namespace dsv41
 
 namespace dsv41::session {
 
@@ -73,6 +86,12 @@ class Sampler {
   // when a logit is NaN or infinite; INVALID_ARG when a size is wrong or no token is left.
   Result<Sample> sample(std::span<const float> logits, uint64_t position, std::span<const uint32_t> allowed = {});
 
+  // Everything that decides about the next samples, as bytes: equal samplers, equal bytes.
+  std::vector<std::byte> save_state() const;
+  // A sampler with that state. CORRUPT; FORMAT_VERSION (another order of steps or another generator); MODEL_MISMATCH
+  // (another vocabulary).
+  static Result<Sampler> load_state(std::span<const std::byte> bytes, int64_t vocab_size);
+
   // Puts a token at the end of the penalty window. INVALID_ARG outside the vocabulary.
   Status accept(int32_t token);
   // Empties the penalty window.
@@ -96,6 +115,8 @@ class Sampler {
   static bool likelier(const Candidate& a, const Candidate& b) { return a.z != b.z ? a.z > b.z : a.id < b.id; }
 
   Sampler(SamplerOptions options, int64_t vocab_size);
+  void put_window(WireWriter& out) const;
+  Status get_window(WireReader& in);
   Status load(std::span<const float> logits);
   void add_bias();
   void ban_unallowed(std::span<const uint32_t> allowed);
