@@ -2,6 +2,7 @@
 #include "api/call.h"
 #include "api/structs.h"
 #include "backend/registry.h"
+#include "base/version.h"
 #include "kernels/common/cpu_features.h"
 
 namespace dsv41::api {
@@ -11,6 +12,7 @@ namespace {
 #define DSV41_TEXT(x) DSV41_TEXT_(x)
 constexpr char kVersion[] =
     DSV41_TEXT(DSV41_VERSION_MAJOR) "." DSV41_TEXT(DSV41_VERSION_MINOR) "." DSV41_TEXT(DSV41_VERSION_PATCH);
+static_assert(kVersion == kLibraryVersion);
 
 #if defined(__clang__)
 constexpr char kCompiler[] = "clang " __clang_version__;

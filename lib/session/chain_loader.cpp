@@ -9,12 +9,13 @@ using kv::kNoPage;
 using kv::PageId;
 
 Result<ChainLoader> ChainLoader::create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start,
-                                        std::span<const int32_t> ids) {
+                                        std::span<const int32_t> ids, uint64_t n_beside) {
   assert(ids.size() % static_cast<size_t>(kv::kPageTokens) == 0);
   ChainLoader loader;
   loader.pool_ = &pool;
   loader.root_ = std::move(root);
   loader.ids_ = ids;
+  loader.n_beside_ = n_beside;
   loader.end_ = start.page();
   loader.hold_ = std::move(start);
   DSV41_TRY_ASSIGN(loader.queue_, pool.backend().create_queue());
@@ -29,7 +30,7 @@ Result<ChainLoader> ChainLoader::create(kv::PagePool& pool, kv::PrefixRootRef ro
     loader.hold_ = std::move(found);
   }
   const int64_t n_lacking = n_pages - static_cast<int64_t>(loader.candidates_.size());
-  DSV41_TRY_ASSIGN(loader.reserved_, pool.reserve(static_cast<uint64_t>(n_lacking), 0));
+  DSV41_TRY_ASSIGN(loader.reserved_, pool.reserve(static_cast<uint64_t>(n_lacking) + n_beside, 0));
   return loader;
 }
 
@@ -52,7 +53,7 @@ Status ChainLoader::give_up_candidates() {
   const uint64_t n_pages = ids_.size() / static_cast<size_t>(kv::kPageTokens) - static_cast<uint64_t>(n_added_);
   reserved_ = kv::Reservation();
   candidates_.clear();
-  DSV41_TRY_ASSIGN(reserved_, pool_->reserve(n_pages, 0));
+  DSV41_TRY_ASSIGN(reserved_, pool_->reserve(n_pages + n_beside_, 0));
   return Status();
 }
 

@@ -18,9 +18,10 @@ namespace dsv41::session {
 class ChainLoader {
  public:
   // `start`: the chain to go on from (none: token 0). `ids`: of all pages to come, kept by the caller while the loader is
-  // used. Room for those that the pool may lack is taken at once, all or nothing: POOL_FULL.
+  // used. Room for those that the pool may lack, and for n_beside pages that the caller wants later, is taken at once, all
+  // or nothing: POOL_FULL. It is given back with the loader.
   static Result<ChainLoader> create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start,
-                                    std::span<const int32_t> ids);
+                                    std::span<const int32_t> ids, uint64_t n_beside = 0);
 
   // The next page: what it descends from, its image (kv/page_image.h, of kPageTokens). POOL_FULL: a page that the pool
   // had is another one, and there is no room beside it. After a failure the chain ends at the page before, and nothing
@@ -45,6 +46,7 @@ class ChainLoader {
   kv::PagePool* pool_ = nullptr;
   kv::PrefixRootRef root_;
   std::span<const int32_t> ids_;
+  uint64_t n_beside_ = 0;
   ChainHold hold_;  // of end_, or of a chain that has it
   kv::PageId end_ = kv::kNoPage;
   std::vector<kv::PageId> candidates_;  // pages of the pool behind the start, in order; hold_ has the last one

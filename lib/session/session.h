@@ -159,8 +159,9 @@ class Session {
   int64_t decoder_floor() const { return decoder_.floor; }
 
  private:
-  struct Call;   // session_run.cpp
-  struct Start;  // session_start.cpp: a start point with what it holds
+  friend struct SessionState;  // session_state.h: what is saved and put back
+  struct Call;                 // session_run.cpp
+  struct Start;                // session_start.cpp: a start point with what it holds
 
   Session() = default;
   const model::ModelConfig& config() const { return pool_->loaded_model()->config(); }
