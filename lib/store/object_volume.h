@@ -1,5 +1,7 @@
-// ObjectVolume: records as objects in a place of the host's: its own object store, Redis, another process. Names and bytes:
-// FORMAT.md. Several processes may write at once: objects are named by content, so they write the same.
+// ObjectVolume: records as objects in a place of the host's: its own object store, Redis, another process. Names and
+// bytes: FORMAT.md. Several processes may write at once: objects are named by content, so they write the same.
+//
+// There is no catalogue: times of use and pins live as long as the process.
 #pragma once
 
 #include <memory>
@@ -33,6 +35,7 @@ struct ObjectOptions {
 };
 
 // Makes the object `seed` where there is none; of two that do so at once, the one whose object is there afterwards wins.
+// INVALID_ARG without `get`, or without `put` where it is to be written; NOT_FOUND: read-only, and no seed.
 Result<std::unique_ptr<Volume>> open_object_volume(const ObjectOptions& options);
 
 }  // namespace dsv41::store
