@@ -265,6 +265,7 @@ std::vector<HostileFile> hostile_tables() {
   files.push_back({"a gap behind the table", with_gap_behind_table(whole)});
   files.push_back({"a table that wraps around", with_table_that_wraps(whole)});
   files.push_back({"a zstd chunk without bytes", with_nothing_stored()});
+  files.push_back({"a zstd chunk larger than its raw bytes", file_of_frame(compressed(noise(50, 13)), 50)});
   Bytes checksum = whole;
   set_field(checksum, section(1) + 56, uint64_t{1});
   repair(checksum, kTableChecksum);
