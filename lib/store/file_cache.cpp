@@ -44,6 +44,12 @@ void FileCache::drop(const std::string& path) {
   by_path_.erase(found);
 }
 
+Status read_exactly(File& file, const std::string& path, uint64_t offset, std::span<std::byte> out) {
+  DSV41_TRY_ASSIGN(const size_t n_read, file.read_at(offset, out));
+  if (n_read == out.size()) return {};
+  return Status(Code::kIO_SHORT, path + ": ends before byte " + std::to_string(offset + out.size()));
+}
+
 size_t FileCache::n_files() const {
   std::lock_guard lock(mutex_);
   return entries_.size();

@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,5 +35,8 @@ class FileCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> by_path_;
   uint64_t n_drops_ = 0;
 };
+
+// Bytes [offset, offset + out.size()) of a file, or IO_SHORT.
+Status read_exactly(File& file, const std::string& path, uint64_t offset, std::span<std::byte> out);
 
 }  // namespace dsv41::store

@@ -36,6 +36,7 @@ class FolderVolume final : public Volume {
   Status open() {
     if (options_.read_only) {
       DSV41_TRY(read_identity());
+      DSV41_TRY(load_catalogue());
       return segments_.open(identity_);
     }
     DSV41_TRY(files_.create_folder(options_.folder));
@@ -47,6 +48,7 @@ class FolderVolume final : public Volume {
     for (const std::string& folder : {options_.folder, path_of("segments"), path_of("states")}) {
       DSV41_TRY(tidy_up(folder));
     }
+    DSV41_TRY(load_catalogue());
     return segments_.open(identity_);
   }
 
@@ -54,16 +56,14 @@ class FolderVolume final : public Volume {
   bool read_only() const override { return options_.read_only; }
 
   Catalogue read_catalogue() override {
-    const Result<std::vector<std::byte>> bytes = read_whole(files_, path_of("catalogue"), kMaxCatalogueBytes);
-    if (!bytes.ok()) return {};
-    catalogue_bytes_ = bytes->size();
-    Result<Catalogue> catalogue = decode_catalogue(bytes.value());
-    return catalogue.ok() ? std::move(catalogue).value() : Catalogue();
+    static_cast<void>(load_catalogue().ok());  // else as it was the last time
+    return catalogue_;
   }
 
   Status write_catalogue(const Catalogue& catalogue) override {
     DSV41_TRY(check_writing());
     const std::vector<std::byte> bytes = encode_catalogue(catalogue);
+    if (bytes.size() > kMaxCatalogueBytes) return Status(Code::kLIMIT, path_of("catalogue") + ": would be too large");
     DSV41_TRY(replace_file(files_, path_of("catalogue"), bytes));
     catalogue_bytes_ = bytes.size();
     return {};
@@ -183,6 +183,17 @@ class FolderVolume final : public Volume {
     return replace_file(files_, path_of("store"), encode_store_file(identity_));
   }
 
+  // A catalogue that cannot be read now is not an empty one: the next that is written would be without what it had.
+  Status load_catalogue() {
+    const Result<std::vector<std::byte>> bytes = read_whole(files_, path_of("catalogue"), kMaxCatalogueBytes);
+    const Code code = bytes.status().code();
+    if (!bytes.ok() && code != Code::kNOT_FOUND && code != Code::kLIMIT) return bytes.status();
+    catalogue_bytes_ = bytes.ok() ? bytes->size() : 0;
+    Result<Catalogue> catalogue = bytes.ok() ? decode_catalogue(bytes.value()) : Catalogue();
+    catalogue_ = catalogue.ok() ? std::move(catalogue).value() : Catalogue();
+    return {};
+  }
+
   // Removes what an earlier writer left unfinished, and makes the names durable that it had given.
   Status tidy_up(const std::string& folder) {
     DSV41_TRY_ASSIGN(const std::vector<FolderEntry> entries, files_.list(folder));
@@ -200,6 +211,7 @@ class FolderVolume final : public Volume {
   FileCache open_files_;
   SegmentFolder segments_;
   StateFolder states_;
+  Catalogue catalogue_;  // as it was read last
   uint64_t catalogue_bytes_ = 0;
   bool writing_ended_ = false;
 };

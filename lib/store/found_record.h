@@ -20,9 +20,10 @@ using ReadMore = std::function<Status(uint64_t offset, std::span<std::byte> out)
 Result<FoundRecord> decode_found(RecordKind kind, const RecordKey& key, std::span<const std::byte> start,
                                  uint64_t n_bytes, const ReadMore& read);
 
-// The codes by which bytes are known to be damaged; others are a failure of the medium.
+// The codes by which bytes are known to be damaged; others are a failure of the medium, and so is IO_SHORT: a file that
+// gives less than its size says.
 inline bool is_damage(Code code) {
-  return code == Code::kCORRUPT || code == Code::kCHECKSUM || code == Code::kFORMAT_VERSION || code == Code::kIO_SHORT;
+  return code == Code::kCORRUPT || code == Code::kCHECKSUM || code == Code::kFORMAT_VERSION;
 }
 
 }  // namespace dsv41::store

@@ -211,6 +211,7 @@ class ObjectVolume final : public Volume {
     std::vector<std::byte> start(kUsualFrontBytes);
     uint64_t size = 0;
     DSV41_TRY_ASSIGN(const size_t n, host_.get(name, 0, start, &size));
+    if (n < std::min(size, kUsualFrontBytes)) return Status(Code::kIO_SHORT, name + ": ends before its size");
     const auto read = [&](uint64_t offset, std::span<std::byte> out) { return host_.get_exactly(name, offset, out); };
     return decode_found(kind, key, std::span(start).first(n), size, read);
   }

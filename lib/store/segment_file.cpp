@@ -20,6 +20,7 @@ constexpr size_t kSumBytes = sizeof(uint64_t), kTailReserved = 16;
 constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
 
 Status corrupt(const char* what) { return Status(Code::kCORRUPT, std::string("segment: ") + what); }
+Status cut_short() { return Status(Code::kIO_SHORT, "segment: ends before its size"); }
 Status wrong_sum(const char* what) { return Status(Code::kCHECKSUM, std::string("segment: checksum of the ") + what); }
 
 bool begins_with(std::span<const std::byte> bytes, const char* magic) {
@@ -31,7 +32,8 @@ class Window {
  public:
   Window(File& file, uint64_t n_bytes) : file_(file), n_bytes_(n_bytes) {}
 
-  // Bytes [offset, offset + n) of the file, or fewer where it ends; valid until the next call.
+  // Bytes [offset, offset + n) of the file, or fewer where it ends; valid until the next call. IO_SHORT: it ends before
+  // n_bytes.
   Result<std::span<const std::byte>> at(uint64_t offset, uint64_t n) {
     if (offset >= n_bytes_) return std::span<const std::byte>();
     n = std::min(n, n_bytes_ - offset);
@@ -40,7 +42,7 @@ class Window {
     }
     const std::span<const std::byte> window(window_.data(), n_in_window_);
     const uint64_t begin = offset - begin_;
-    return window.subspan(begin, std::min(n, n_in_window_ - begin));
+    return window.subspan(begin, n);
   }
   // What was read may have changed meanwhile.
   void forget() { n_in_window_ = 0; }
@@ -50,8 +52,10 @@ class Window {
   Status load(uint64_t offset, uint64_t n) {
     n_in_window_ = 0;
     if (window_.size() < n) window_.resize(n);
-    DSV41_TRY_ASSIGN(n_in_window_, file_.read_at(offset, std::span(window_).first(n)));
+    DSV41_TRY_ASSIGN(const size_t n_read, file_.read_at(offset, std::span(window_).first(n)));
+    if (n_read < n) return cut_short();
     begin_ = offset;
+    n_in_window_ = n;
     return {};
   }
 
@@ -78,7 +82,6 @@ Result<std::optional<WholeRecord>> record_at(Window& window, uint64_t offset) {
   const uint64_t record_bytes = head->record_bytes();
   if (record_bytes > window.n_bytes() - offset) return none;
   DSV41_TRY_ASSIGN(const std::span<const std::byte> bytes, window.at(offset, record_bytes));
-  if (bytes.size() != record_bytes) return none;
   Result<RecordBody> body = decode_body(head.value(), bytes.subspan(kRecordHeadBytes));
   if (!body.ok()) return none;
   return std::optional(WholeRecord{std::move(head).value(), std::move(body).value(), bytes});
@@ -89,7 +92,7 @@ struct IndexTail {
 };
 
 Result<IndexTail> decode_tail(std::span<const std::byte> bytes) {
-  if (bytes.size() != kSegmentTailBytes || !begins_with(bytes, kIndexMagic)) return corrupt("no index");
+  if (!begins_with(bytes, kIndexMagic)) return corrupt("no index");
   WireReader in(bytes);
   in.get_bytes(kMagicBytes);
   IndexTail tail;
@@ -189,13 +192,14 @@ Result<std::vector<FoundRecord>> read_segment_index(File& file, uint64_t n_bytes
   std::array<std::byte, kSegmentTailBytes> tail_bytes = {};
   const uint64_t tail_offset = n_bytes - kSegmentTailBytes;
   DSV41_TRY_ASSIGN(const size_t n_tail, file.read_at(tail_offset, tail_bytes));
-  DSV41_TRY_ASSIGN(const IndexTail tail, decode_tail(std::span(tail_bytes).first(n_tail)));
+  if (n_tail != tail_bytes.size()) return cut_short();
+  DSV41_TRY_ASSIGN(const IndexTail tail, decode_tail(tail_bytes));
   if (tail.offset < kSegmentHeadBytes || tail.offset > tail_offset || tail.n_bytes != tail_offset - tail.offset) {
     return corrupt("its index lies elsewhere");
   }
   std::vector<std::byte> entries(tail.n_bytes);
   DSV41_TRY_ASSIGN(const size_t n_entries, file.read_at(tail.offset, entries));
-  if (n_entries != entries.size()) return corrupt("its index is cut off");
+  if (n_entries != entries.size()) return cut_short();
   if (xxh3_64(entries) != tail.checksum) return wrong_sum("index");
 
   std::vector<FoundRecord> records;

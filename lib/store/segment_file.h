@@ -53,7 +53,7 @@ class SegmentIndex {
 };
 
 // The records that the index at the end of a segment of n_bytes names, in their order. CORRUPT, CHECKSUM: there is no
-// whole one. IO.
+// whole one. IO, IO_SHORT.
 Result<std::vector<FoundRecord>> read_segment_index(File& file, uint64_t n_bytes, uint64_t number);
 
 struct SegmentScan {
@@ -63,7 +63,7 @@ struct SegmentScan {
 using VisitRecord = std::function<void(uint64_t offset, const RecordHead& head, const RecordBody& body,
                                        std::span<const std::byte> record)>;
 // Visits each whole record of a segment of n_bytes from `begin` on, a place where one may begin. What is not whole is
-// passed over. Beside a writer: a record that becomes whole meanwhile is not passed over. IO.
+// passed over. Beside a writer: a record that becomes whole meanwhile is not passed over. IO, IO_SHORT.
 Result<SegmentScan> scan_segment(File& file, uint64_t n_bytes, uint64_t begin, const VisitRecord& visit);
 
 }  // namespace dsv41::store

@@ -27,12 +27,6 @@ uint64_t number_of(std::string_view name) {
 
 }  // namespace
 
-Status read_exactly(File& file, const std::string& path, uint64_t offset, std::span<std::byte> out) {
-  DSV41_TRY_ASSIGN(const size_t n_read, file.read_at(offset, out));
-  if (n_read == out.size()) return {};
-  return Status(Code::kIO_SHORT, path + ": ends before byte " + std::to_string(offset + out.size()));
-}
-
 std::string SegmentFolder::path_of(uint64_t number) const {
   std::string path = options_.path + "/";
   for (int shift = 60; shift >= 0; shift -= 4) path += kDigits[number >> shift & 15];
@@ -67,9 +61,9 @@ Status SegmentFolder::open(const StoreIdentity& identity) {
 
 Result<bool> SegmentFolder::is_ours(File& file, uint64_t n_bytes, uint64_t number) const {
   std::array<std::byte, kSegmentHeadBytes> bytes = {};
-  const size_t n_wanted = std::min(n_bytes, kSegmentHeadBytes);
-  DSV41_TRY_ASSIGN(const size_t n_read, file.read_at(0, std::span(bytes).first(n_wanted)));
-  const Result<SegmentHead> head = decode_segment_head(std::span(bytes).first(n_read));
+  if (n_bytes < bytes.size()) return false;
+  DSV41_TRY(read_exactly(file, path_of(number), 0, bytes));
+  const Result<SegmentHead> head = decode_segment_head(bytes);
   return head.ok() && head->number == number && head->store_id == store_id_;
 }
 

@@ -91,7 +91,4 @@ class SegmentFolder {
   uint64_t last_number_ = 0;  // the highest there is, or was
 };
 
-// Bytes [offset, offset + out.size()) of a file, or IO_SHORT.
-Status read_exactly(File& file, const std::string& path, uint64_t offset, std::span<std::byte> out);
-
 }  // namespace dsv41::store

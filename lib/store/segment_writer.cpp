@@ -33,7 +33,9 @@ Status SegmentWriter::commit() {
   return {};
 }
 
+// The records first: an index that is there speaks for them.
 Status SegmentWriter::finish() {
+  DSV41_TRY(commit());
   const uint64_t offset = align_record(end_);
   const std::vector<std::byte> index = index_.encode(offset);
   DSV41_TRY(file_->write_at(offset, index));

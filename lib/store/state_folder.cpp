@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "store/found_record.h"
-#include "store/segment_folder.h"
 
 namespace dsv41::store {
 namespace {
