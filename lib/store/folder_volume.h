@@ -20,8 +20,8 @@ struct FolderOptions {
 };
 
 // Creates the store where there is none. LOCKED when another writer has it. FORMAT_VERSION, CORRUPT (both copies of the
-// file `store` are damaged), and the file system's failures. Removes files on their way from an earlier writer, and what
-// lies behind the last whole record of the newest segment; makes durable what that writer had no time to sync.
+// file `store` are damaged), and the file system's failures. Removes files on their way from an earlier writer, and
+// what lies behind the last whole record of the newest segment; makes durable what that writer had no time to sync.
 //
 // After a failed append() or commit() the active segment is cut back to the last commit and ended.
 Result<std::unique_ptr<Volume>> open_folder_volume(const FolderOptions& options);

@@ -46,8 +46,9 @@ class Host {
       });
       if (code == ObjectCallbacks::kMissing) return Status(Code::kNOT_FOUND, name + ": the host has no such object");
       if (code != ObjectCallbacks::kDone) return host_failure(name, "get", code);
-      if (n_copied > rest.size())
-        return Status(Code::kHOST_CALLBACK, name + ": the host's get gave more than asked for");
+      if (n_copied > rest.size() || (n_copied > 0 && offset + n_filled + n_copied > *size)) {
+        return Status(Code::kHOST_CALLBACK, name + ": the host's get copied more than there is");
+      }
       if (n_copied == 0) break;  // shorter than it was told to be
       n_filled += n_copied;
     } while (n_filled < out.size() && offset + n_filled < *size);

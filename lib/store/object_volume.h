@@ -34,8 +34,8 @@ struct ObjectOptions {
   WallClock clock;
 };
 
-// Makes the object `seed` where there is none; of two that do so at once, the one whose object is there afterwards wins.
-// INVALID_ARG without `get`, or without `put` where it is to be written; NOT_FOUND: read-only, and no seed.
+// Makes the object `seed` where there is none; of two that do so at once, the one whose object is there afterwards
+// wins. INVALID_ARG without `get`, or without `put` where it is to be written; NOT_FOUND: read-only, and no seed.
 Result<std::unique_ptr<Volume>> open_object_volume(const ObjectOptions& options);
 
 }  // namespace dsv41::store

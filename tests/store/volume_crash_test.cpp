@@ -196,7 +196,8 @@ std::unique_ptr<Volume> reopened(FileSystem& files, bool read_only = false) {
   return std::move(volume).value();
 }
 
-// A reader sees what is there, a writer the same; what it has shown survives the next power cut, and so does what it adds.
+// A reader sees what is there, a writer the same; what it has shown survives the next power cut, and so does what it
+// adds.
 void check_after_crash(CrashFileSystem& files, const Ledger& ledger, bool with_reader) {
   if (with_reader && files.file("store/store")) check_volume(*reopened(files, true), ledger);
   Ledger after = ledger;
