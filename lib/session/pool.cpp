@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "session/model_plan.h"
+#include "store/store.h"
 
 namespace dsv41::session {
 namespace {
@@ -111,6 +112,16 @@ Status Pool::adopt_seed(const kv::KeySeed& seed) {
     plain_root_ = nullptr;
   }
   windows_->trim(0);  // those that were kept are on roots of the old keys
+  return Status();
+}
+
+Status Pool::attach_store(std::shared_ptr<store::Store> store, WriteBack write_back) {
+  std::lock_guard lock(store_mutex_);
+  if (store_) return Status(Code::kSTATE, "a store is attached to the pool already");
+  DSV41_TRY(adopt_seed(store->seed()));
+  store_ = std::move(store);
+  write_back_ = write_back;
+  attached_.store(store_.get(), std::memory_order_release);
   return Status();
 }
 

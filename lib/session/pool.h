@@ -14,6 +14,10 @@
 #include "session/loaded_model.h"
 #include "session/replay_plan.h"
 
+namespace dsv41::store {
+class Store;
+}
+
 namespace dsv41::session {
 
 struct PoolOptions {
@@ -33,6 +37,12 @@ struct PoolOptions {
 };
 inline constexpr uint64_t kDefaultTokens = 65536;
 
+// When pages go to an attached store by themselves.
+enum class WriteBack : uint8_t {
+  kOnDemand,  // never: put_session
+  kOnSeal,    // as soon as they are full; a store whose queue is full gets them later. No run fails or waits for it
+};
+
 // Totals since the pool was made; each is written with relaxed atomics by the sessions.
 struct PoolCounters {
   std::atomic<uint64_t> encoder_tokens_computed{0};
@@ -40,8 +50,10 @@ struct PoolCounters {
   std::atomic<uint64_t> encoder_tokens_replayed{0};
   std::atomic<uint64_t> decoder_tokens_replayed{0};
   std::atomic<uint64_t> tokens_reused{0};
-  std::atomic<uint64_t> tokens_hit_prefix{0};  // of the reused ones: from pages of the prefix tree
+  std::atomic<uint64_t> tokens_hit_prefix{0};  // of the reused ones: from pages of the prefix tree, without an entry
   std::atomic<uint64_t> tokens_hit_window{0};  // of the reused ones: with a window entry
+  std::atomic<uint64_t> tokens_hit_store{0};   // of the reused ones: read from the store
+  std::atomic<uint64_t> store_bytes_read{0};   // of records that calls read from the store, all of them good
   std::atomic<uint64_t> layer_tokens{0};       // layer x token units
   std::atomic<uint64_t> calls_cancelled{0};
   std::atomic<uint64_t> cancel_latency_ns_max{0};  // from the trigger being seen to the call's return
@@ -81,9 +93,18 @@ class Pool {
 
   // The start of the chains of sessions with this salt. A session counts as open before it asks.
   kv::PrefixRootRef root(std::span<const std::byte> salt);
-  // Keys of pages follow from a store's seed from now on, and from the model's fingerprint. STATE while a session is open
-  // or a page is in use or cached; window entries go.
+  // Keys of pages follow from a store's seed from now on, and from the model's fingerprint. STATE while a session is
+  // open or a page is in use or cached; window entries go.
   Status adopt_seed(const kv::KeySeed& seed);
+  // Syncs, and prefills of empty sessions, look there too from now on; the keys of pages follow the store's seed. STATE
+  // while a session is open or a page is in use or cached, and where a store is attached already.
+  Status attach_store(std::shared_ptr<store::Store> store, WriteBack write_back);
+  store::Store* store() const { return attached_.load(std::memory_order_acquire); }  // null: none
+  WriteBack write_back() const { return write_back_; }                               // of the attached store
+  // Whether pages or windows of another numeric class than the backend's were ever brought in: what the caches hold may
+  // be such from then on, so a result from there is no longer called bit-identical.
+  bool has_other_class() const { return other_class_.load(std::memory_order_relaxed); }
+  void note_other_class() { other_class_.store(true, std::memory_order_relaxed); }
   // Drops window entries, then cached pages, least recently used first, until pages in use and window entries take at
   // most target_bytes, and gives free memory back to the system. Returns the bytes dropped.
   uint64_t trim(uint64_t target_bytes);
@@ -100,6 +121,11 @@ class Pool {
   std::mutex roots_mutex_;                           // guards the two below
   const model::Fingerprint* fingerprint_ = nullptr;  // null until a seed was adopted
   kv::PrefixRootRef plain_root_;                     // without salt
+  std::mutex store_mutex_;
+  std::shared_ptr<store::Store> store_;
+  WriteBack write_back_ = WriteBack::kOnDemand;
+  std::atomic<store::Store*> attached_{nullptr};  // store_, once all of it is there
+  std::atomic<bool> other_class_{false};
   PoolCounters counters_;
 };
 

@@ -87,6 +87,12 @@ RunPlan replay_exact(const ModelShape& shape, const ReplayPolicy& policy, int64_
 
 }  // namespace
 
+int64_t least_cost(const ModelShape& shape, const ReplayPolicy& policy, int64_t tokens, int64_t length) {
+  const int64_t n_new = length - tokens;
+  const int64_t n_decoder = policy.decoder == DecoderPolicy::kFull ? n_new : std::min(n_new, shape.window);
+  return n_new * shape.n_encoder_layers + n_decoder * shape.n_decoder_layers;
+}
+
 std::optional<RunPlan> plan_run(const ModelShape& shape, const ReplayPolicy& policy, const StartPoint& start,
                                 int64_t length) {
   const bool exact = policy.encoder == EncoderReplay::kExact;
@@ -108,6 +114,7 @@ std::optional<RunPlan> plan_run(const ModelShape& shape, const ReplayPolicy& pol
     plan = replay_bounded(shape, policy, start, hit, length);
   }
   if (plan.hit > 0) plan.source = start.source;
+  plan.other_class = plan.hit > 0 && start.other_class;
   if (!kv::is_exact(plan.provenance)) plan.reference = Reference::kReplay;
   plan.layer_tokens =
       (length - plan.encoder_start) * shape.n_encoder_layers + (length - plan.decoder_start) * shape.n_decoder_layers;

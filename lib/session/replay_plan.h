@@ -33,13 +33,16 @@ enum class DecoderPolicy : uint8_t { kBounded, kFull };
 struct ReplayPolicy {
   EncoderReplay encoder = EncoderReplay::kBounded;
   DecoderPolicy decoder = DecoderPolicy::kBounded;
+  bool strict_numeric_class = false;  // nothing is built on what a backend of another numeric class has computed
 };
 
-// Where the tokens that a call does not compute come from.
-enum class HitSource : uint8_t { kNone, kLive, kWindowEntry, kPrefixTree };
+// Where the tokens that a call does not compute come from. kStore: some of them are read from a store; those below may
+// be pages in memory.
+enum class HitSource : uint8_t { kNone, kLive, kWindowEntry, kPrefixTree, kStore };
 
 // How a result relates to one uninterrupted run over the same tokens. kBitIdentical: the same bytes. kExact: the same
-// mathematics. kApproximate: an encoder bounded replay took part.
+// mathematics, with rows that a backend of another numeric class has computed. kApproximate: an encoder bounded replay
+// took part.
 enum class ResultClass : uint8_t { kBitIdentical, kExact, kApproximate };
 
 // The run whose bytes a result equals (kv.md section 1). kLive: the same calls in an uninterrupted session. kCold: one
@@ -62,6 +65,7 @@ struct StartPoint {
   kv::Provenance records_provenance;  // of the global KV just below `tokens`
   bool encoder_covers = false;        // the window rows serve a row at `tokens`
   bool decoder_covers = false;
+  bool other_class = false;  // some of it may be of another numeric class
 };
 
 struct RunPlan {
@@ -77,6 +81,7 @@ struct RunPlan {
   bool decoder_goes_on = false;  // decoder rows below decoder_start are read
   kv::Provenance provenance;     // of the rows [hit, length)
   Reference reference = Reference::kCold;
+  bool other_class = false;  // goes on from rows that may be of another numeric class
   int64_t layer_tokens = 0;  // layer x token units
 
   int64_t encoder_replayed() const { return hit - encoder_start; }
@@ -85,9 +90,13 @@ struct RunPlan {
   int64_t decoder_computed() const { return length - decoder_start - decoder_replayed(); }
   bool replays() const { return encoder_replayed() > 0; }
   ResultClass result_class() const {
-    return kv::is_exact(provenance) ? ResultClass::kBitIdentical : ResultClass::kApproximate;
+    if (!kv::is_exact(provenance)) return ResultClass::kApproximate;
+    return other_class ? ResultClass::kExact : ResultClass::kBitIdentical;
   }
 };
+
+// The least that a start at `tokens` can cost: that of intact windows.
+int64_t least_cost(const ModelShape& shape, const ReplayPolicy& policy, int64_t tokens, int64_t length);
 
 // Nothing when the policy forbids this start. `length` is at least start.tokens; equal: only window rows are rebuilt.
 std::optional<RunPlan> plan_run(const ModelShape& shape, const ReplayPolicy& policy, const StartPoint& start,

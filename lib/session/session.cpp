@@ -67,6 +67,8 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
   made->logprobs_ = logprobs_;
   made->logprobs_first_ = logprobs_first_;
   made->tail_ = tail_;
+  made->n_stored_ = n_stored_;
+  made->other_class_ = other_class_;
   if (position == position_) {
     made->logits_ = logits_;
   } else {
@@ -103,6 +105,8 @@ void Session::reset() {
   open_low_ = 0;
   windows_provenance_ = nullptr;
   logits_ = logprobs_ = nullptr;
+  n_stored_ = -1;
+  other_class_ = false;
 }
 
 // What lies behind the full sealed pages after a cut inside one: its first rows. Reads pages that the session may have to
@@ -140,6 +144,7 @@ void Session::cut(int64_t position, Tail tail_in_chain) {
   logprobs_ = std::move(logprobs);
   position_ = position;
   logits_ = nullptr;
+  n_stored_ = std::min(n_stored_, position / kv::kPageTokens);
 }
 
 void Session::keep_windows(int64_t end) {

@@ -1,9 +1,10 @@
 // Session: one inference timeline, a list of tokens and the KV state that belongs to it.
 //
 // A session holds tokens [0, position). prefill and decode append; sync makes the session hold a given list; truncate,
-// fork and reset cut without running the model. What a cut leaves missing (window rows) is rebuilt by the next call that
-// runs the model, from the cheapest of: the session's own rows, a window entry in host memory, cached pages and a bounded
-// replay, everything again. plan() answers what the next call would do; every call reports what it did.
+// fork and reset cut without running the model. What a cut leaves missing (window rows) is rebuilt by the next call
+// that runs the model, from the cheapest of: the session's own rows, a window entry in host memory, cached pages and a
+// bounded replay, pages and states of the store that is attached to the pool, everything again. plan() answers what the
+// next call would do; every call reports what it did.
 //
 // Global KV of complete pages is sealed and shared; the partly filled page, window slot and open rows belong to the
 // session and are shared with a fork until one of them writes. A call works on a copy of what it must not lose, except
@@ -12,8 +13,8 @@
 // After a failed or cancelled call a session is as before the call, with two exceptions that the result's position
 // tells: a sync that continues the session's own windows has cut it to where it continues; so has a sync for which the
 // pool had no room beside the old tokens. Where the pool had no window slot or page to spare, the call has used the
-// session's own slot: its windows are then in the host pool, if that keeps them, or missing. Missing they are too after a
-// device that failed while it stored window rows.
+// session's own slot: its windows are then in the host pool, if that keeps them, or missing. Missing they are too after
+// a device that failed while it stored window rows.
 //
 // One thread at a time; may move between threads. Different sessions of one pool may run at once, forks too.
 #pragma once
@@ -32,6 +33,10 @@
 #include "model/forward.h"
 #include "session/pool.h"
 #include "session/replay_plan.h"
+
+namespace dsv41::store {
+class Lease;
+}
 
 namespace dsv41::session {
 
@@ -65,6 +70,8 @@ struct RunResult {
   int64_t layer_tokens = 0;  // layer x token units
   ResultClass result_class = ResultClass::kBitIdentical;
   Reference reference = Reference::kLive;
+  int64_t hit_store_tokens = 0;   // of hit_position: tokens whose KV was read from the store in this call
+  uint64_t store_bytes_read = 0;  // of the records read in this call, all of them good
   uint64_t time_ns = 0;
 };
 
@@ -95,8 +102,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Append tokens (at least one; ids in [0, vocab)). INVALID_ARG names the first bad id; CONTEXT_FULL and POOL_FULL
-  // leave the session as it was; REPLAY_REQUIRED: window rows are missing and the policy is kRefuse. prefill of an empty
-  // session is a sync. `result` may be null.
+  // leave the session as it was; REPLAY_REQUIRED: window rows are missing and the policy is kRefuse. prefill of an
+  // empty session is a sync. `result` may be null.
   Status prefill(std::span<const int32_t> tokens, const RunOptions& options, RunResult* result);
   Status decode(int32_t token, const RunOptions& options, RunResult* result);
   // Makes the session hold `tokens` (at least one), with logits: keeps what it has in common with them, or takes cached
@@ -145,7 +152,11 @@ class Session {
   bool decoder_windows_intact() const { return covers(decoder_, position_); }
   // From the first token to the last; neighbours differ. Inside a sealed page all rows have the list of the last.
   std::vector<ProvenanceRange> provenance() const;
+  // Of rows that go on from the window rows.
+  const kv::Provenance& windows_provenance() const { return windows_provenance_; }
   bool is_exact() const;
+  // Whether rows of another numeric class than the backend's may be among its own.
+  bool has_other_class() const { return other_class_; }
   // Global pages in use by this session.
   int64_t n_pages() const { return kv::pages_for(position_); }
   // Whether a fork, or the session it came from, still uses the same memory: neither has written since.
@@ -162,6 +173,7 @@ class Session {
   friend struct SessionState;  // session_state.h: what is saved and put back
   struct Call;                 // session_run.cpp
   struct Start;                // session_start.cpp: a start point with what it holds
+  struct Fetched;              // session_fetch.cpp: what a call has read from the store
 
   Session() = default;
   const model::ModelConfig& config() const { return pool_->loaded_model()->config(); }
@@ -175,21 +187,36 @@ class Session {
   int64_t look_back() const { return config().engram_layer_ids.empty() ? 0 : config().engram_max_ngram_size - 1; }
 
   // ---- session_start.cpp: where a call starts from
-  Result<Start> choose_start(std::span<const int32_t> tokens, bool append, int64_t length,
-                             const ReplayPolicy& policy) const;
+  Result<Start> choose_start(std::span<const int32_t> tokens, bool append, int64_t length, const ReplayPolicy& policy,
+                             const Fetched& fetched) const;
   void consider(Start candidate, const ReplayPolicy& policy, int64_t length, Start* best) const;
   void consider_own(int64_t tokens, const ReplayPolicy& policy, int64_t length, Start* best) const;
   void consider_windows(std::span<const kv::PageId> chain, std::span<const int32_t> tokens, int64_t max_end,
                         const ReplayPolicy& policy, int64_t length, Start* best) const;
   void consider_tree(std::span<const int32_t> tokens, const ReplayPolicy& policy, int64_t length, Start* best) const;
+  Start start_on(kv::WindowEntryRef entry) const;
   kv::Provenance provenance_of(int64_t token) const;
   int64_t n_exact_tokens() const;
+
+  // ---- session_fetch.cpp: the store
+  Status consider_store(std::span<const int32_t> tokens, const ReplayPolicy& policy, int64_t length,
+                        const Fetched& fetched, Start* best) const;
+  void consider_state(store::Lease state, const std::shared_ptr<const std::vector<store::Lease>>& records,
+                      size_t n_records, bool other_class, const ReplayPolicy& policy, int64_t length,
+                      Start* best) const;
+  void consider_fetched(const Fetched& fetched, const ReplayPolicy& policy, int64_t length, Start* best) const;
+  Status fetch(const Start& start, std::span<const int32_t> tokens, bool exact, const CancelFlag* cancel,
+               Fetched* fetched) const;
+  Status fetch_state(const store::Lease& state, const CancelFlag* cancel, Fetched* fetched) const;
+  void store_sealed_pages(backend::Queue& queue);
 
   // ---- session_run.cpp: doing it
   Status run(Call& call, RunResult* result);
   Status run_steps(Call& call);
   Status check_call(const Call& call) const;
   Status check_tokens(std::span<const int32_t> tokens, int64_t n_kept) const;
+  Status begin(Call& call);
+  Status choose(Call& call);
   Status prepare(Call& call);
   Status prepare_memory(Call& call);
   Status make_room(Call& call);
@@ -236,9 +263,11 @@ class Session {
   kv::WindowRows encoder_, decoder_;
   int64_t open_low_ = 0;               // lowest even position whose open rows are there, as are those above it
   kv::Provenance windows_provenance_;  // of rows that go on from the window rows
+  bool other_class_ = false;           // some rows may be of another numeric class
   std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks
   std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]
+  int64_t n_stored_ = -1;       // the first pages of the chain that the store has been seen to have; -1: not looked yet
 };
 
 }  // namespace dsv41::session

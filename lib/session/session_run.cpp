@@ -1,5 +1,5 @@
-// One call that runs the model, as a list of steps: choose a start, take memory, run the encoder chunk by chunk, run the
-// decoder, make the result the session's.
+// One call that runs the model, as a list of steps: choose a start, take memory, run the encoder chunk by chunk, run
+// the decoder, make the result the session's.
 #include <algorithm>
 #include <new>
 
@@ -49,6 +49,7 @@ struct Session::Call {
   bool encoder_only = false;  // kReplay: leave the decoder's rows missing
   bool one_token = false;     // a decode: no window entry is kept
 
+  Fetched fetched;
   Start start;
   std::vector<int32_t> tokens;  // tokens [first_token, length)
   int64_t first_token = 0;      // below whatever runs, for n-grams of Engram, and below what is sealed
@@ -75,6 +76,7 @@ struct Session::Call {
     if (full && begin < plan().decoder_start) end = std::min(end, plan().decoder_start);
     return end;
   }
+  bool from_entry() const { return start.entry && plan().hit > 0; }
   bool in_one_chunk() const { return n_rows() <= chunk; }
   bool carries() const { return !full && n_decoder_rows() > 0 && !(in_one_chunk() && n_decoder_rows() == n_rows()); }
 };
@@ -132,6 +134,7 @@ Status Session::keep_all(Call& call, RunResult* result) {
   plan.source = position_ > 0 ? HitSource::kLive : HitSource::kNone;
   plan.provenance = windows_provenance_;
   plan.reference = kv::is_exact(windows_provenance_) ? Reference::kLive : Reference::kReplay;
+  plan.other_class = other_class_;
   count(call, result);
   return Status();
 }
@@ -139,12 +142,13 @@ Status Session::keep_all(Call& call, RunResult* result) {
 Result<RunPlan> Session::plan_sync(std::span<const int32_t> tokens, const ReplayPolicy& policy) {
   if (tokens.empty()) return Status(Code::kINVALID_ARG, "no tokens to plan for");
   DSV41_TRY(check_tokens(tokens, 0));
-  DSV41_TRY_ASSIGN(const Start start, choose_start(tokens, false, static_cast<int64_t>(tokens.size()), policy));
+  DSV41_TRY_ASSIGN(const Start start,
+                   choose_start(tokens, false, static_cast<int64_t>(tokens.size()), policy, Fetched()));
   return start.plan;
 }
 
 Result<RunPlan> Session::plan_append(int64_t n_tokens, const ReplayPolicy& policy) {
-  DSV41_TRY_ASSIGN(const Start start, choose_start({}, true, position_ + n_tokens, policy));
+  DSV41_TRY_ASSIGN(const Start start, choose_start({}, true, position_ + n_tokens, policy, Fetched()));
   return start.plan;
 }
 
@@ -191,16 +195,37 @@ void Session::count_cancel(const CancelFlag* cancel) {
 Status Session::run_steps(Call& call) {
   try {
     DSV41_TRY(check_call(call));
-    const int64_t n_given = static_cast<int64_t>(call.given.size());
-    const int64_t length = call.kind == Call::Kind::kSync ? n_given : position_ + n_given;
-    DSV41_TRY_ASSIGN(call.start, choose_start(call.kind == Call::Kind::kSync ? call.given : std::span<const int32_t>(),
-                                              call.kind != Call::Kind::kSync, length, call.policy));
-    DSV41_TRY(prepare(call));
+    DSV41_TRY(begin(call));
     if (call.n_rows() == 0) return Status();
     DSV41_TRY(run_chunks(call));
     return call.full ? Status() : run_decoder(call);
   } catch (const std::bad_alloc&) {
     return Status(Code::kNO_MEMORY, "out of memory");
+  }
+}
+
+// Chooses a start and takes the memory that it needs. What comes from a store needs room beside the session's own
+// pages; where the pool has none, the call goes on from those, as without a store.
+Status Session::begin(Call& call) {
+  DSV41_TRY(choose(call));
+  const Status status = prepare(call);
+  if (status.code() != Code::kPOOL_FULL || call.plan().source != HitSource::kStore) return status;
+  call.fetched = Fetched();
+  call.fetched.own_only = true;
+  DSV41_TRY(choose(call));
+  return prepare(call);
+}
+
+// A start whose parts are all in memory.
+Status Session::choose(Call& call) {
+  const bool append = call.kind != Call::Kind::kSync;
+  const int64_t n_given = static_cast<int64_t>(call.given.size());
+  const bool exact = call.policy.encoder == EncoderReplay::kExact;
+  for (;;) {
+    DSV41_TRY_ASSIGN(call.start, choose_start(append ? std::span<const int32_t>() : call.given, append,
+                                              append ? position_ + n_given : n_given, call.policy, call.fetched));
+    if (!call.start.records) return Status();
+    DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
   }
 }
 
@@ -249,6 +274,7 @@ Status Session::prepare(Call& call) {
     std::ranges::copy(call.given, call.tokens.data() + (position_ - call.first_token));
   }
   const int64_t rows = call.full ? call.chunk : std::max(call.chunk, call.n_decoder_rows());
+  if (call.forward) pool_->forwards().give_back(std::move(call.forward));
   DSV41_TRY_ASSIGN(call.forward, pool_->forwards().take(rows, options_.max_tokens));
   if (call.n_rows() == 0 && !call.start.entry) return Status();
   call.logits = std::make_shared<std::vector<float>>(static_cast<size_t>(config().vocab_size));
@@ -297,15 +323,15 @@ Status Session::prepare_memory(Call& call) {
   DSV41_TRY(made.make_writable({keep, end, false}, queue, &kv_));
   if (entry && plan.hit > 0) {
     DSV41_TRY(kv::load_windows(*entry, pool_->shape().n_encoder_layers, *made, queue));
-    pool_->windows().touch(call.start.entry);
+    if (plan.source == HitSource::kWindowEntry) pool_->windows().touch(call.start.entry);
   }
   call.copy = std::move(made);
   return Status();
 }
 
-// The pool has no room beside what the session holds. What a sync would drop anyway goes first; then the session is not as
-// before if the call fails. The session's own rows stay where they are: those below the hit, and in a run over everything
-// all exact ones, which would get the same bytes again.
+// The pool has no room beside what the session holds. What a sync would drop anyway goes first; then the session is not
+// as before if the call fails. The session's own rows stay where they are: those below the hit, and in a run over
+// everything all exact ones, which would get the same bytes again.
 Status Session::make_room(Call& call) {
   const RunPlan& plan = call.plan();
   if (kv_.is_shared() || position_ == 0 || plan.in_place) return prepare_memory(call);  // for its message
@@ -508,8 +534,9 @@ void Session::finish(Call& call, RunResult* result) {
     decoder_.present = !call.encoder_only;
     open_low_ = open_low_after(call);
     windows_provenance_ = plan.provenance;
+    other_class_ = plan.other_class;
     // Rows of the partly filled page below the hit keep their lists.
-    if (plan.source == HitSource::kWindowEntry) {
+    if (call.from_entry()) {
       tail_provenance_ = {{call.start.entry->n_chain_tokens(), call.start.entry->tail_provenance}};
     } else if (plan.source != HitSource::kLive) {
       tail_provenance_.clear();
@@ -523,11 +550,12 @@ void Session::finish(Call& call, RunResult* result) {
       kv_ = std::move(call.copy);
       logprobs_ = nullptr;
     }
+    n_stored_ = plan.source == HitSource::kLive ? std::min(n_stored_, plan.hit / kv::kPageTokens) : -1;
     position_ = plan.length;
     kv_.release_beyond(position_);
     seal_pages(call);
     const bool makes_logits = call.kind != Call::Kind::kReplay && call.n_rows() > 0;
-    logits_ = makes_logits ? std::move(call.logits) : nullptr;
+    logits_ = makes_logits ? std::move(call.logits) : std::move(call.start.logits);
     if (call.kind != Call::Kind::kReplay && !call.one_token) keep_windows(position_ - 1);
   }
   if (call.options.want_logprobs && call.n_rows() > 0) {
@@ -544,7 +572,7 @@ int64_t Session::open_low_after(const Call& call) const {
   int64_t low = even(plan.window_from + 1);
   const bool rows_stay = plan.hit > 0 && call.start.point.encoder_covers;
   if (rows_stay && plan.source == HitSource::kLive) low = std::min(low, open_low_);
-  if (rows_stay && plan.source == HitSource::kWindowEntry) low = std::min(low, even(plan.hit));
+  if (rows_stay && call.from_entry()) low = std::min(low, even(plan.hit));
   return std::max(low, even(plan.length - 1) - 2 * (kernels::kOpenRowSlots - 1));
 }
 
@@ -561,6 +589,7 @@ void Session::seal_pages(Call& call) {
     tail_provenance_.erase(tail_provenance_.begin());
   }
   if (!tail_provenance_.empty()) tail_provenance_.front().first = std::max(tail_provenance_.front().first, tail_first);
+  store_sealed_pages(call.forward->queue());
 }
 
 void Session::count(const Call& call, RunResult* result) {
@@ -578,8 +607,12 @@ void Session::count(const Call& call, RunResult* result) {
   add(counters.encoder_tokens_replayed, plan.encoder_replayed());
   add(counters.decoder_tokens_replayed, n_decoder_replayed);
   add(counters.tokens_reused, plan.hit);
+  const int64_t n_read = plan.source == HitSource::kStore ? call.fetched.tokens_read(plan.hit, call.from_entry()) : 0;
   if (plan.source == HitSource::kPrefixTree) add(counters.tokens_hit_prefix, plan.hit);
   if (plan.source == HitSource::kWindowEntry) add(counters.tokens_hit_window, plan.hit);
+  if (plan.source == HitSource::kStore) add(counters.tokens_hit_prefix, plan.hit - n_read);
+  add(counters.tokens_hit_store, n_read);
+  add(counters.store_bytes_read, static_cast<int64_t>(call.fetched.bytes_read));
   add(counters.layer_tokens, layer_tokens);
   if (!result) return;
   *result = RunResult{};
@@ -593,6 +626,8 @@ void Session::count(const Call& call, RunResult* result) {
   result->layer_tokens = layer_tokens;
   result->result_class = plan.result_class();
   result->reference = plan.reference;
+  result->hit_store_tokens = n_read;
+  result->store_bytes_read = call.fetched.bytes_read;
   result->time_ns = pool_->clock().now_ns() - call.begin_ns;
 }
 

@@ -1,50 +1,48 @@
-// Where a call starts from: the session's own tokens, a window entry, the prefix tree, or nothing; whatever computes
-// least (kv.md section 5). On a tie the one that is named first here.
+// Where a call starts from: what it has read from the store, the session's own tokens, a window entry, the prefix tree,
+// the store, or nothing; whatever computes least (kv.md section 5). On a tie the one that is named first here: what
+// lies in memory goes before what must be read, and what was read because it was better is used.
 #include "session/session_start.h"
 
 #include <algorithm>
 
+#include "session/store_chain.h"
+
 namespace dsv41::session {
-namespace {
-
-// The least that any start at `tokens` can cost: intact windows.
-int64_t least_cost(const ModelShape& shape, const ReplayPolicy& policy, int64_t tokens, int64_t length) {
-  const int64_t n_new = length - tokens;
-  const int64_t n_decoder = policy.decoder == DecoderPolicy::kFull ? n_new : std::min(n_new, shape.window);
-  return n_new * shape.n_encoder_layers + n_decoder * shape.n_decoder_layers;
-}
-
-}  // namespace
 
 Result<Session::Start> Session::choose_start(std::span<const int32_t> tokens, bool append, int64_t length,
-                                             const ReplayPolicy& policy) const {
+                                             const ReplayPolicy& policy, const Fetched& fetched) const {
   const ModelShape& shape = pool_->shape();
   const bool exact = policy.encoder == EncoderReplay::kExact;
   const int64_t common = append ? position_ : common_prefix(tokens);
   Start best;
-  if (!append && common == length && common == position_ && has_logits() && (!exact || is_exact())) {
+  const bool own = !policy.strict_numeric_class || !other_class_;  // the session's own rows may be built upon
+  const bool caches = !policy.strict_numeric_class || !pool_->has_other_class();
+  if (!append && own && common == length && common == position_ && has_logits() && (!exact || is_exact())) {
     best.found = true;
     best.plan.length = best.plan.hit = best.plan.encoder_start = best.plan.decoder_start = length;
     best.plan.source = HitSource::kLive;
     best.plan.in_place = true;
     best.plan.provenance = windows_provenance_;
     best.plan.reference = kv::is_exact(windows_provenance_) ? Reference::kLive : Reference::kReplay;
+    best.plan.other_class = other_class_;
     return best;
   }
+  consider_fetched(fetched, policy, length, &best);
   // A call ends with logits, so at least one token is computed; without new tokens there are none to be had.
   const int64_t most = append ? position_ : std::min(common, length - 1);
-  consider_own(most, policy, length, &best);
-  if (most > 0 && !(best.found && best.plan.layer_tokens <= least_cost(shape, policy, most, length))) {
+  if (own) consider_own(most, policy, length, &best);
+  if (own && caches && most > 0 && !(best.found && best.plan.layer_tokens <= least_cost(shape, policy, most, length))) {
     std::vector<int32_t> own(static_cast<size_t>(most));
     copy_tokens(0, most, own.data());
     const size_t n_chain = static_cast<size_t>(std::min(kv_->n_sealed(), most / kv::kPageTokens));
     consider_windows(kv_->pages().first(n_chain), own, most, policy, length, &best);
   }
-  if (!append && pool_->options().prefix_cache &&
-      !(best.found && best.plan.layer_tokens <= least_cost(shape, policy, length - 1, length))) {
+  const bool reuse = !append && pool_->options().prefix_cache && !fetched.own_only;
+  if (reuse && caches && !(best.found && best.plan.layer_tokens <= least_cost(shape, policy, length - 1, length))) {
     consider_tree(tokens, policy, length, &best);
   }
-  if (!append || position_ == 0 || exact) consider(Start{}, policy, length, &best);
+  if (reuse) DSV41_TRY(consider_store(tokens, policy, length, fetched, &best));
+  if (!append || position_ == 0 || exact || !own) consider(Start{}, policy, length, &best);
   if (!best.found) {
     return Status(Code::kREPLAY_REQUIRED, "window rows at " + std::to_string(position_) +
                                               " are missing, and the policy forbids the replay that rebuilds them");
@@ -78,6 +76,7 @@ void Session::consider_own(int64_t tokens, const ReplayPolicy& policy, int64_t l
   point.decoder = decoder_;
   point.encoder_covers = windows && covers(encoder_, tokens);
   point.decoder_covers = windows && covers(decoder_, tokens);
+  point.other_class = other_class_;
   if (windows) point.provenance = windows_provenance_;
   const int64_t hit = tokens / pool_->shape().ratio_multiple * pool_->shape().ratio_multiple;
   if (hit > 0) point.records_provenance = provenance_of(hit - 1);
@@ -104,23 +103,34 @@ void Session::consider_windows(std::span<const kv::PageId> chain, std::span<cons
       if (exact && !(kv::is_exact(entry->provenance) && kv::is_exact(entry->tail_provenance) && kv::is_exact(below))) {
         continue;
       }
-      Start start;
-      start.entry = entry;
+      Start start = start_on(entry);
       start.hold = best->hold;
-      start.chain_end = page;
-      StartPoint& point = start.point;
-      point.source = HitSource::kWindowEntry;
-      point.tokens = entry->end;
-      point.encoder = entry->encoder;
-      point.decoder = entry->decoder;
-      point.encoder_covers = covers(entry->encoder, entry->end);
-      point.decoder_covers = covers(entry->decoder, entry->end);
-      point.provenance = entry->provenance;
-      const int64_t hit = entry->end / pool_->shape().ratio_multiple * pool_->shape().ratio_multiple;
-      point.records_provenance = hit > first ? entry->tail_provenance : below;
       consider(std::move(start), policy, length, best);
     }
   }
+}
+
+// A start from an entry whose chain is held.
+Session::Start Session::start_on(kv::WindowEntryRef entry) const {
+  Start start;
+  start.chain_end = entry->chain_end;
+  StartPoint& point = start.point;
+  point.source = HitSource::kWindowEntry;
+  point.tokens = entry->end;
+  point.encoder = entry->encoder;
+  point.decoder = entry->decoder;
+  point.encoder_covers = covers(entry->encoder, entry->end);
+  point.decoder_covers = covers(entry->decoder, entry->end);
+  point.provenance = entry->provenance;
+  point.other_class = pool_->has_other_class();
+  const int64_t hit = entry->end / pool_->shape().ratio_multiple * pool_->shape().ratio_multiple;
+  if (hit > entry->n_chain_tokens()) {
+    point.records_provenance = entry->tail_provenance;
+  } else if (entry->chain_end != kv::kNoPage) {
+    point.records_provenance = pool_->pages().provenance(entry->chain_end);
+  }
+  start.entry = std::move(entry);
+  return start;
 }
 
 void Session::consider_tree(std::span<const int32_t> tokens, const ReplayPolicy& policy, int64_t length,
@@ -129,10 +139,7 @@ void Session::consider_tree(std::span<const int32_t> tokens, const ReplayPolicy&
   const bool exact = policy.encoder == EncoderReplay::kExact;
   const kv::PageId last = pages.match(*root_, tokens, (length - 1) / kv::kPageTokens, exact);
   const auto hold = std::make_shared<ChainHold>(last == kv::kNoPage ? nullptr : &pages, last);
-  std::vector<kv::PageId> chain(last == kv::kNoPage ? 0 : static_cast<size_t>(pages.depth(last)));
-  kv::PageId page = last;
-  for (size_t i = chain.size(); i-- > 0; page = pages.parent(page)) chain[i] = page;
-
+  const std::vector<kv::PageId> chain = pages_of_chain(pages, last);
   Start found = *best;  // the entries need the hold while they are looked at
   found.hold = hold;
   consider_windows(chain, tokens, length - 1, policy, length, &found);
@@ -144,6 +151,7 @@ void Session::consider_tree(std::span<const int32_t> tokens, const ReplayPolicy&
   start.point.source = HitSource::kPrefixTree;
   start.point.tokens = pages.depth(last) * kv::kPageTokens;
   start.point.records_provenance = pages.provenance(last);
+  start.point.other_class = pool_->has_other_class();
   consider(std::move(start), policy, length, best);
 }
 

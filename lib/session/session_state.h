@@ -17,6 +17,7 @@ struct SessionState {
     int64_t open_low = 0;
     kv::Provenance windows_provenance;
     std::shared_ptr<const std::vector<float>> logits;
+    bool other_class = false;  // some of it is of another numeric class than the backend's
   };
   static void put(Session& session, Parts parts) {
     session.kv_ = std::move(parts.kv);
@@ -32,7 +33,10 @@ struct SessionState {
     session.windows_provenance_ = std::move(parts.windows_provenance);
     session.logits_ = std::move(parts.logits);
     session.logprobs_ = nullptr;
+    session.n_stored_ = -1;
+    session.other_class_ = parts.other_class;
   }
+  static void note_other_class(Session& session) { session.other_class_ = true; }
 
   static const kv::PrefixRootRef& root(const Session& session) { return session.root_; }
   static const kv::WindowRows& encoder(const Session& session) { return session.encoder_; }

@@ -178,6 +178,10 @@ Status Restore::check_file() {
   }
   DSV41_TRY(file_->compatible(*pool_->loaded_model(), options_.strict_numeric_class));
   const SnapshotInfo& info = file_->info();
+  if (info.numeric_class != pool_->pages().backend().numeric_class()) {
+    parts_.other_class = true;
+    pool_->note_other_class();
+  }
   if (info.salt_digest != sha256(bytes_of(options_.session.salt))) {
     return Status(Code::kNAMESPACE_MISMATCH, "the snapshot was saved with another salt");
   }
