@@ -275,7 +275,8 @@ enum {
   DSV41_HIT_NONE = 0,   /* all computed */
   DSV41_HIT_LIVE = 1,   /* the session's own */
   DSV41_HIT_WINDOW = 2, /* a window entry, and cached or own pages below it */
-  DSV41_HIT_PREFIX = 3  /* cached pages alone */
+  DSV41_HIT_PREFIX = 3, /* cached pages alone */
+  DSV41_HIT_STORE = 4   /* pages or windows that were read from a store */
 };
 /* The run whose bytes a result equals: convention 9. */
 enum { DSV41_REFERENCE_LIVE = 0, DSV41_REFERENCE_COLD = 1, DSV41_REFERENCE_REPLAY = 2 };

@@ -27,6 +27,7 @@ uint32_t to_host(session::HitSource source) {
     case session::HitSource::kLive: return DSV41_HIT_LIVE;
     case session::HitSource::kWindowEntry: return DSV41_HIT_WINDOW;
     case session::HitSource::kPrefixTree: return DSV41_HIT_PREFIX;
+    case session::HitSource::kStore: return DSV41_HIT_STORE;
   }
   return DSV41_HIT_NONE;
 }

@@ -46,6 +46,7 @@ const char* source_text(uint32_t hit_source) {
     case DSV41_HIT_LIVE: return "live session";
     case DSV41_HIT_WINDOW: return "window in memory";
     case DSV41_HIT_PREFIX: return "cached pages";
+    case DSV41_HIT_STORE: return "a store";
     default: return "nothing";
   }
 }
