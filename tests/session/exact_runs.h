@@ -7,9 +7,9 @@
 
 namespace dsv41::test {
 
-inline constexpr uint32_t kDigestParts[] = {
-    session::kDigestTokens,         session::kDigestGlobalKv, session::kDigestEncoderWindows,
-    session::kDigestDecoderWindows, session::kDigestOpenRows, session::kDigestLogits};
+inline constexpr uint32_t kDigestParts[] = {session::kDigestTokens,         session::kDigestGlobalKv,
+                                            session::kDigestEncoderWindows, session::kDigestDecoderWindows,
+                                            session::kDigestOpenRows,       session::kDigestLogits};
 
 // Runs in a pool without caches, by what decides the bytes of an exact session: its tokens, and the lowest decoder row.
 // The decoder's floor is where the last call with more than a window of new tokens, or the first one, put it.

@@ -5,9 +5,8 @@
 // A failure prints its seed. DSV41_TEST_SEED=n replays one, DSV41_TEST_OPERATIONS=n sets the number of steps.
 #include <cstdlib>
 #include <set>
-#include <tuple>
 
-#include "session_oracles.h"
+#include "exact_runs.h"
 
 namespace dsv41::test {
 namespace {
@@ -16,51 +15,6 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* chosen = std::getenv(name);
   return chosen ? std::strtoull(chosen, nullptr, 10) : otherwise;
 }
-
-constexpr uint32_t kParts[] = {session::kDigestTokens,         session::kDigestGlobalKv, session::kDigestEncoderWindows,
-                               session::kDigestDecoderWindows, session::kDigestOpenRows, session::kDigestLogits};
-
-// Runs in a pool without caches, by what decides the bytes of an exact session: its tokens, and the lowest decoder row.
-// The decoder's floor is where the last call with more than a window of new tokens, or the first one, put it.
-class ExactRuns {
- public:
-  // Digests by part of a session with these tokens, just computed or (without logits) perhaps just cut.
-  const std::vector<std::string>& at(const Ids& ids, int64_t decoder_floor, bool logits) {
-    std::vector<std::string>& digests = known_[{ids, decoder_floor, logits}];
-    if (digests.empty()) {
-      const std::unique_ptr<Session> session = run(ids, decoder_floor, logits);
-      for (uint32_t part : kParts) digests.push_back(session_digest(*session, part));
-    }
-    return digests;
-  }
-  size_t size() const { return known_.size(); }
-
- private:
-  std::unique_ptr<Session> run(const Ids& ids, int64_t floor, bool logits) const {
-    const int64_t length = static_cast<int64_t>(ids.size()), first_end = floor + kWindow;
-    auto session =
-        new_session(uncached_pool(), {EncoderReplay::kBounded, floor ? DecoderPolicy::kBounded : DecoderPolicy::kFull});
-    if (floor == 0) {
-      must_append(*session, ids);
-      return session;
-    }
-    if (first_end > length) {  // the call that made the floor went further, and a cut came after it
-      must_append(*session, join(ids, random_prompt(static_cast<size_t>(first_end - length), 98)));
-      REQUIRE(session->truncate(logits ? length - 1 : length).ok());
-    } else {
-      must_append(*session, first(ids, first_end));
-    }
-    while (session->position() < length) {
-      const int64_t end = std::min(session->position() + kWindow, length);
-      const RunResult result = must_append(*session, Ids(ids.begin() + session->position(), ids.begin() + end));
-      REQUIRE(result.encoder_tokens_replayed == 0);
-    }
-    REQUIRE(session->decoder_floor() == floor);
-    return session;
-  }
-
-  std::map<std::tuple<Ids, int64_t, bool>, std::vector<std::string>> known_;
-};
 
 class History {
  public:
@@ -306,8 +260,8 @@ class History {
     const bool decoder = session.decoder_windows_intact() && session.encoder_windows_intact();
     const std::vector<std::string>& want =
         exact_runs_.at(slot.ids, decoder ? session.decoder_floor() : 0, session.has_logits());
-    for (size_t i = 0; i < std::size(kParts); ++i) {
-      const uint32_t part = kParts[i];
+    for (size_t i = 0; i < std::size(kDigestParts); ++i) {
+      const uint32_t part = kDigestParts[i];
       if (part == session::kDigestEncoderWindows && !session.encoder_windows_intact()) continue;
       // A cut far back in a short session may have lost the row of an open pair; the next call computes it again.
       if (part == session::kDigestOpenRows && !session.has_logits()) continue;

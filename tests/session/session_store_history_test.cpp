@@ -1,7 +1,7 @@
-// Random histories of sessions over prompts with common prefixes, in pools with a store, with restarts in between: other
-// pools, the store opened anew, memory lost, records given up. After every step: tokens equal a list of them; the call did
-// what its plan said; tokens are found, read or computed and nothing else; what is called bit-identical is held, part by
-// part, to a run without store and caches; pool and store are sound.
+// Random histories of sessions over prompts with common prefixes, in pools with a store, with restarts in between:
+// other pools, the store opened anew, memory lost, records given up. After every step: tokens equal a list of them; the
+// call did what its plan said; tokens are found, read or computed and nothing else; what is called bit-identical is
+// held, part by part, to a run without store and caches; pool and store are sound.
 //
 // A failure prints its seed. DSV41_TEST_SEED=n replays one, DSV41_TEST_OPERATIONS=n sets the number of steps.
 #include <cstdlib>
@@ -202,7 +202,8 @@ class StoreHistory {
     const Status status = function(options, &result);
     ++counts_.calls;
     if (!status.ok()) {
-      const bool expected = status.code() == Code::kREPLAY_REQUIRED || (flag.triggered() && status.code() == Code::kCANCELLED);
+      const bool expected =
+          status.code() == Code::kREPLAY_REQUIRED || (flag.triggered() && status.code() == Code::kCANCELLED);
       REQUIRE_MESSAGE(expected, status.message());
       if (session.position() == length(slot)) CHECK(session_digest(session) == before);
       slot.ids.resize(static_cast<size_t>(session.position()));

@@ -1,5 +1,5 @@
-// A store behind the caches of a pool: what a sync takes from it, that this gives the bytes that memory would have given,
-// and what happens when the store fails.
+// A store behind the caches of a pool: what a sync takes from it, that this gives the bytes that memory would have
+// given, and what happens when the store fails.
 #include "store_oracles.h"
 
 namespace dsv41::test {
@@ -26,32 +26,34 @@ struct FakeTime {
 
 TEST_SUITE("session/session_store_sync") {
   TEST_CASE("pages from the store and pages from memory give the same bytes after the same replay") {
-    const Ids cached = random_prompt(300, 1), ids = join(cached, random_prompt(37, 2));
-    for (const char* backend : {"cpu", "ref"}) {
-      for (const DecoderPolicy decoder : {DecoderPolicy::kBounded, DecoderPolicy::kFull}) {
-        CAPTURE(backend);
-        CAPTURE(static_cast<int>(decoder));
-        const auto model = open_model("pico", make_backend(backend));
-        const ReplayPolicy policy{EncoderReplay::kBounded, decoder};
-        const TempFolder folder;
-        {
-          const StoreRef store = open_store(folder);
-          const auto session = new_session(make_pool(model, pool_options(false, false)), policy);
-          must_sync(*session, cached);
-          must_put(*store, *session, only_pages());
-        }
-        const auto pool =
-            store_pool(open_store(folder), pool_options(true, false), WriteBack::kOnDemand, model);
-        const auto session = new_session(pool, policy);
-        const RunResult result = planned_sync(*session, ids);
-        CHECK(result.hit_source == HitSource::kStore);
-        CHECK(result.hit_position == 256);
-        CHECK(result.hit_store_tokens == 256);
-        CHECK(result.encoder_tokens_replayed == kWindow);
-        CHECK(result.store_bytes_read > 256 * 8);
-        CHECK(outcome(*session) == outcome_from_memory(cached, ids, false, policy, model));
-        CHECK(pool->check_invariants().ok());
+    struct Row {
+      const char* backend;
+      DecoderPolicy decoder;
+    };
+    const Ids cached = random_prompt(260, 1), ids = join(cached, random_prompt(7, 2));
+    for (const Row& row :
+         {Row{"cpu", DecoderPolicy::kBounded}, {"cpu", DecoderPolicy::kFull}, {"ref", DecoderPolicy::kBounded}}) {
+      CAPTURE(row.backend);
+      CAPTURE(static_cast<int>(row.decoder));
+      const auto model = open_model("pico", make_backend(row.backend));
+      const ReplayPolicy policy{EncoderReplay::kBounded, row.decoder};
+      const TempFolder folder;
+      {
+        const StoreRef store = open_store(folder);
+        const auto session = new_session(make_pool(model, pool_options(false, false)), policy);
+        must_sync(*session, first(cached, 256));
+        must_put(*store, *session, only_pages());
       }
+      const auto pool = store_pool(open_store(folder), pool_options(true, false), WriteBack::kOnDemand, model);
+      const auto session = new_session(pool, policy);
+      const RunResult result = planned_sync(*session, ids);
+      CHECK(result.hit_source == HitSource::kStore);
+      CHECK(result.hit_position == 256);
+      CHECK(result.hit_store_tokens == 256);
+      CHECK(result.encoder_tokens_replayed == kWindow);
+      CHECK(result.store_bytes_read > 256 * 8);
+      CHECK(outcome(*session, 2) == outcome_from_memory(cached, ids, false, 2, policy, model));
+      CHECK(pool->check_invariants().ok());
     }
   }
 
@@ -134,7 +136,8 @@ TEST_SUITE("session/session_store_sync") {
         const auto session = new_session(pool);
         const RunResult two = planned_sync(*session, longer);
         CHECK(two.hit_position >= one.hit_position);
-        if (kind == SnapshotKind::kFull && !windows) continue;  // there the state is read again: memory keeps no windows
+        if (kind == SnapshotKind::kFull && !windows)
+          continue;  // there the state is read again: memory keeps no windows
         CHECK(two.hit_source != HitSource::kStore);
         CHECK(two.hit_store_tokens == 0);
         CHECK(pool->counters().tokens_hit_store == from_store);
@@ -164,7 +167,6 @@ TEST_SUITE("session/session_store_sync") {
     const TempFolder folder;
     const auto pool = store_pool(store_with(folder, ids, only_pages()));
     // In memory the third page on descends from a replay at 256.
-    pool->store()->touch({});
     {
       const auto first_pages = new_session(pool);
       must_sync(*first_pages, first(ids, 257));

@@ -1,5 +1,5 @@
-// What the tests of sessions with a store share: a store in a folder of its own or over a map of objects, pools that it is
-// attached to, and runs that take the same hits from memory.
+// What the tests of sessions with a store share: a store in a folder of its own or over a map of objects, pools that it
+// is attached to, and runs that take the same hits from memory.
 #pragma once
 
 #include "session/session_store.h"
@@ -85,8 +85,9 @@ inline void check_accounts(const RunResult& result, const Ids& asked) {
   CHECK(result.hit_position + result.encoder_tokens_computed == result.position);
   CHECK(result.hit_store_tokens >= 0);
   CHECK(result.hit_store_tokens <= result.hit_position);
-  if (result.hit_store_tokens > 0) CHECK(result.store_bytes_read > 0);
-  CHECK((result.hit_source == HitSource::kStore) == (result.hit_store_tokens > 0));
+  if (result.hit_store_tokens > 0) CHECK(result.hit_source == HitSource::kStore);
+  // A state at the end of a page that memory has gives window rows and no token.
+  if (result.hit_source == HitSource::kStore) CHECK(result.store_bytes_read > 0);
 }
 
 // A sync that does what its plan says.
@@ -114,13 +115,14 @@ inline Outcome outcome(Session& session, int n_tokens = 4) {
 }
 // The same prompt where memory has the first tokens of it, `cached`: pages, and where `windows` the window entry at
 // their end.
-inline Outcome outcome_from_memory(const Ids& cached, const Ids& ids, bool windows, ReplayPolicy replay = {},
+inline Outcome outcome_from_memory(const Ids& cached, const Ids& ids, bool windows, int n_tokens = 4,
+                                   ReplayPolicy replay = {},
                                    const std::shared_ptr<const session::LoadedModel>& model = pico()) {
   const std::shared_ptr<Pool> pool = make_pool(model, pool_options(true, windows));
   leave_behind(pool, cached, replay);
   const auto session = new_session(pool, replay);
   must_sync(*session, ids);
-  return outcome(*session);
+  return outcome(*session, n_tokens);
 }
 
 }  // namespace dsv41::test

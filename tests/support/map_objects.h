@@ -20,11 +20,19 @@ class MapObjects {
   std::map<std::string, std::vector<std::byte>> objects;
 
   // What get and put of records answer while it is not 0.
-  void fail_gets(int32_t code) { set([&] { get_code_ = code; }); }
-  void fail_puts(int32_t code) { set([&] { put_code_ = code; }); }
+  void fail_gets(int32_t code) {
+    set([&] { get_code_ = code; });
+  }
+  void fail_puts(int32_t code) {
+    set([&] { put_code_ = code; });
+  }
   // The next gets, or puts, of records wait until they may go on.
-  void hold_gets(bool hold) { set([&] { hold_gets_ = hold; }); }
-  void hold_puts(bool hold) { set([&] { hold_puts_ = hold; }); }
+  void hold_gets(bool hold) {
+    set([&] { hold_gets_ = hold; });
+  }
+  void hold_puts(bool hold) {
+    set([&] { hold_puts_ = hold; });
+  }
   // Waits until so many calls are held.
   void wait_until_held(int n) {
     std::unique_lock lock(mutex_);
