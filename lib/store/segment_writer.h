@@ -4,6 +4,9 @@
 // off: what lies behind the last commit is cut away, and the records up to there get their index, as far as the disk
 // lets us. It is never gone on with: a reader may have seen records behind the last commit, and would take others in
 // their place for damaged ones. What cannot be cut away is passed over by whoever reads the segment.
+//
+// Rejected: room taken in advance (fallocate of 64 MiB, with and without the size). Groups of 16 pages with one sync
+// each went to a virtual disk with ext4 no faster than without, beyond the noise.
 #pragma once
 
 #include <memory>

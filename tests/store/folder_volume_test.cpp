@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
-#include "store/segment_file.h"
 #include "store/volume_fixture.h"
 #include "support/crash_file_system.h"
 #include "support/temp_folder.h"
@@ -15,8 +15,6 @@ namespace {
 
 using store::Place;
 using store::Volume;
-
-const std::string kFirst = "store/segments/0000000000000001.seg", kSecond = "store/segments/0000000000000002.seg";
 
 Place append(Volume& volume, const MadeRecord& made) {
   const Result<Place> place = volume.append(made.head(), made.bytes);
@@ -334,6 +332,25 @@ TEST_SUITE("store/folder_volume") {
     CHECK(read.dropped[0].place == Place{1, 64});
     CHECK(read.dropped[1].key == record_key(4));
     CHECK(read.dropped[1].why == store::Catalogue::Why::kQuarantined);
+  }
+
+  TEST_CASE("a catalogue that cannot be read now is no empty one") {
+    CrashFileSystem files;
+    store::Catalogue catalogue;
+    catalogue.pins = {{record_key(1), 1, "why"}};
+    {
+      const std::unique_ptr<Volume> volume = opened(files);
+      REQUIRE(volume->write_catalogue(catalogue).ok());
+    }
+    for (uint64_t n = 1;; ++n) {
+      CAPTURE(n);
+      files.fail_after({n, Code::kIO, CrashFileSystem::kRead | CrashFileSystem::kOpen});
+      const Result<std::unique_ptr<Volume>> volume = open_folder(files, 1 << 20, true);
+      CHECK(volume.ok() != files.struck());
+      if (!volume.ok()) continue;
+      for (int i = 0; i < 2; ++i) CHECK(volume.value()->read_catalogue().pins.size() == 1);
+      if (!files.struck()) break;
+    }
   }
 
   TEST_CASE("a part of a record can be read, and nothing beyond it") {

@@ -6,31 +6,13 @@
 #include <functional>
 
 #include "store/record_fixture.h"
+#include "store/store_surgery.h"
 
 namespace dsv41::test {
 namespace {
 
 using store::RecordDraft;
 using store::RecordHead;
-
-template <class T>
-T number_at(std::span<const std::byte> bytes, size_t offset) {
-  T value{};
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-template <class T>
-void set_number(std::vector<std::byte>& bytes, size_t offset, T value) {
-  std::memcpy(bytes.data() + offset, &value, sizeof value);
-}
-
-// What a writer would have put there, had it written such a record.
-void fix_checksums(std::vector<std::byte>& record) {
-  const std::span<const std::byte> bytes = record;
-  set_number(record, 216, xxh3_64(bytes.subspan(store::kRecordHeadBytes)));
-  set_number(record, 312, xxh3_64(bytes.first(312)));
-}
 
 TEST_SUITE("store/record") {
   TEST_CASE("a record gives back head, ids, hits and payload") {
@@ -181,7 +163,7 @@ TEST_SUITE("store/record") {
       CAPTURE(row.name);
       Bytes damaged = record;
       row.damage(damaged);
-      fix_checksums(damaged);
+      fix_record(damaged);
       const Status status = decode_record(damaged).status();
       CAPTURE(status.message());
       CHECK(status.code() == row.code);
@@ -195,7 +177,7 @@ TEST_SUITE("store/record") {
     draft.hits = {5};
     std::vector<std::byte> record = encoded(draft);
     set_number<int64_t>(record, 320 + 512, -5);
-    fix_checksums(record);
+    fix_record(record);
     CHECK(decode_record(record).status().code() == Code::kCORRUPT);
   }
 
@@ -212,7 +194,7 @@ TEST_SUITE("store/record") {
     std::vector<std::byte> record = encoded(draft);
     set_number<uint16_t>(record, 10, 3);
     set_number<uint64_t>(record, 264, 0x1234);
-    fix_checksums(record);
+    fix_record(record);
     CHECK(check_record(draft, record).ok());
   }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "store/segment_file.h"
+#include "store/store_surgery.h"
 #include "store/volume_files.h"
 #include "store/volume_fixture.h"
 #include "support/crash_file_system.h"
@@ -242,8 +243,7 @@ TEST_SUITE("store/volume_damage") {
       for (const std::byte value : {std::byte{0x7f}, std::byte{0xff}, std::byte{0x00}}) {
         std::vector<std::byte> wrong = bytes;
         std::fill_n(wrong.begin() + static_cast<ptrdiff_t>(offset), offset == reason ? 4 : 8, value);
-        const uint64_t sum = xxh3_64(std::span(wrong).first(wrong.size() - 8));
-        std::copy_n(std::as_bytes(std::span(&sum, 1)).begin(), 8, wrong.end() - 8);
+        fix_catalogue(wrong);
         CHECK(store::decode_catalogue(wrong).status().code() == Code::kCORRUPT);
       }
     }
