@@ -216,15 +216,20 @@ void SavePlan::for_each_section(Body&& body) const {
   for (const HostSection& host : options_->host) body(section(SectionType::kHost), host.data.size());
 }
 
+// As the writer lays them out: each chunk begins at a multiple, nothing is added behind the last one.
 uint64_t SavePlan::bound() const {
   const auto padded = [](uint64_t bytes) { return snapshot::round_up(bytes, snapshot::kChunkAlignment); };
-  uint64_t chunks = padded(snapshot::kHeadBytes), table = 0;
+  uint64_t end = snapshot::kChunkAlignment, table = 0;
   for_each_section([&](const SectionOptions& options, uint64_t raw_bytes) {
-    const uint64_t n_whole = raw_bytes / options.chunk_bytes, rest = raw_bytes % options.chunk_bytes;
-    chunks += n_whole * padded(options.chunk_bytes) + padded(rest);
-    table += snapshot::kSectionEntryBytes + (n_whole + (rest > 0)) * snapshot::kChunkEntryBytes;
+    if (raw_bytes > 0) {
+      const uint64_t n_before_last = (raw_bytes - 1) / options.chunk_bytes;
+      const uint64_t last = raw_bytes - n_before_last * options.chunk_bytes;
+      end = padded(end) + n_before_last * padded(options.chunk_bytes) + last;
+      table += (n_before_last + 1) * snapshot::kChunkEntryBytes;
+    }
+    table += snapshot::kSectionEntryBytes;
   });
-  return snapshot::round_up(chunks, snapshot::kTableAlignment) + table + snapshot::kTailBytes;
+  return snapshot::round_up(end, snapshot::kTableAlignment) + table + snapshot::kTailBytes;
 }
 
 // ---- Writing
