@@ -29,6 +29,7 @@ class FailingQueue final : public backend::Queue {
 
  private:
   Status count() {
+    if (FailingBackend::is_due(owner_.until_cancel_copy_)) owner_.flag_.load()->trigger();
     const bool fails = FailingBackend::is_due(owner_.until_copy_);
     return fails ? Status(Code::kDEVICE_LOST, "the test fails this copy") : Status();
   }

@@ -17,14 +17,21 @@ class FailingBackend final : public backend::Backend {
   void fail_allocation(int64_t n) { until_allocation_ = n; }
   void fail_copy(int64_t n) { until_copy_ = n; }
   void fail_op(int64_t n) { until_op_ = n; }
-  // The n-th op from now on triggers `flag` and runs.
+  // The n-th op (copy) from now on triggers `flag` and runs.
   void cancel_at_op(int64_t n, CancelFlag* flag) {
     flag_ = flag;
     until_cancel_ = n;
   }
+  void cancel_at_copy(int64_t n, CancelFlag* flag) {
+    flag_ = flag;
+    until_cancel_copy_ = n;
+  }
 
   // Whether what was named last has come.
-  bool struck() const { return until_allocation_ == 0 && until_copy_ == 0 && until_op_ == 0 && until_cancel_ == 0; }
+  bool struck() const {
+    return until_allocation_ == 0 && until_copy_ == 0 && until_op_ == 0 && until_cancel_ == 0 &&
+           until_cancel_copy_ == 0;
+  }
 
   const char* name() const override { return inner_->name(); }
   const std::string& numeric_class() const override { return inner_->numeric_class(); }
@@ -41,7 +48,7 @@ class FailingBackend final : public backend::Backend {
   friend class FailingQueue;
   static bool is_due(std::atomic<int64_t>& until) { return until > 0 && until.fetch_sub(1) == 1; }
   const std::shared_ptr<Backend> inner_;
-  std::atomic<int64_t> until_allocation_{0}, until_copy_{0}, until_op_{0}, until_cancel_{0};
+  std::atomic<int64_t> until_allocation_{0}, until_copy_{0}, until_op_{0}, until_cancel_{0}, until_cancel_copy_{0};
   std::atomic<CancelFlag*> flag_{nullptr};
 };
 
