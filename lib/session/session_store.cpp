@@ -101,7 +101,8 @@ Result<StorePutResult> put_session(store::Store& store, Session& session, const 
   if (session.position() == 0) return Status(Code::kSTATE, "an empty session: there is nothing to keep of it");
   const Pool& pool = session.pool();
   const std::vector<int32_t> tokens = session.tokens();
-  const size_t n_pages = static_cast<size_t>(session.kv().n_sealed());
+  // A fork that was cut may still share a longer chain.
+  const size_t n_pages = static_cast<size_t>(std::min(session.kv().n_sealed(), session.position() / kv::kPageTokens));
   const std::span<const int32_t> tail = std::span(tokens).subspan(n_pages * kPageIds);
   DSV41_TRY_ASSIGN(const RecordOrigin origin, record_origin(session));
   DSV41_TRY_ASSIGN(const StoreNames names, store_names(store, pool, salt_of(session.options())));
