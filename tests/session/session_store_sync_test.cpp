@@ -514,6 +514,46 @@ TEST_SUITE("session/session_store_sync") {
     CHECK(store->check_invariants().ok());
   }
 
+  TEST_CASE("what another numeric class has computed is built upon, and is not called bit-identical") {
+    const Ids ids = random_prompt(270, 33), longer = join(ids, random_prompt(5, 34));
+    const TempFolder folder, second_folder;
+    const StoreRef store = open_store(folder);
+    put_prompt(store, ids, state_of_kind(SnapshotKind::kFull), open_model("pico", make_backend("ref")));
+    const ReplayPolicy strict{.strict_numeric_class = true};
+    {
+      const auto session = new_session(store_pool(store, true), strict);
+      const RunResult result = planned_sync(*session, longer);
+      CHECK(result.hit_position == 0);
+      CHECK(result.result_class == ResultClass::kBitIdentical);
+    }
+    const auto pool = store_pool(store, true);
+    const auto session = new_session(pool);
+    const RunResult result = planned_sync(*session, longer);
+    CHECK(result.hit_position == 270);
+    CHECK(result.result_class == ResultClass::kExact);
+    CHECK(session->is_exact());
+    // What goes on from it, in the session and in memory, is no other.
+    RunResult decoded;
+    REQUIRE(session->decode(7, {}, &decoded).ok());
+    CHECK(decoded.result_class == ResultClass::kExact);
+    CHECK(session->fork(272).value()->has_other_class());
+    const RunResult from_memory = planned_sync(*new_session(pool), longer);
+    CHECK(from_memory.hit_source == HitSource::kWindowEntry);
+    CHECK(from_memory.result_class == ResultClass::kExact);
+    // Records that it puts are of no backend's class.
+    const StoreRef second = open_store(second_folder);
+    must_put(*second, *session, state_of_kind(SnapshotKind::kFull));
+    CHECK(must_look_up(second, *pool, session->tokens()).n_tokens() == 276);
+    CHECK(must_look_up(second, *pool, session->tokens(), {.strict_numeric_class = true}).n_tokens() == 0);
+    // A strict call leaves all of that alone.
+    session->set_replay(strict);
+    const RunResult alone = planned_sync(*session, longer);
+    CHECK(alone.hit_position == 0);
+    CHECK(alone.result_class == ResultClass::kBitIdentical);
+    CHECK(!session->has_other_class());
+    CHECK(session_digest(*session) == cold_digest(longer));
+  }
+
   TEST_CASE("sessions with different salts find nothing of each other in the store") {
     const Ids ids = random_prompt(400, 32);
     const TempFolder folder;
