@@ -148,7 +148,8 @@ Status SavePlan::fill_identity() {
   identity.salt_digest = sha256(salt_bytes);
   identity.chain = at;
   identity.saved_unix_ns = options_->wall.now_unix_ns();
-  identity.numeric_class = session_->pool().pages().backend().numeric_class();
+  // Nobody may take rows of several classes for rows of one.
+  identity.numeric_class = session_->has_other_class() ? "mixed" : session_->pool().pages().backend().numeric_class();
   identity.writer_version = kLibraryVersion;
   identity_ = encode_identity(identity);
   return Status();

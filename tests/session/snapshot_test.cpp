@@ -453,8 +453,15 @@ TEST_SUITE("session/snapshot: places") {
     const auto session = must_restore(bytes, pool, restore_options(), &info);
     CHECK(!info.same_numeric_class);
     CHECK(session_digest(*session) == session_digest(*saved));
+    // From then on it is neither the one nor the other.
+    const FileBytes mixed = must_save(*session, SnapshotKind::kFull);
+    CHECK(must_open(mixed)->info().numeric_class == "mixed");
+    must_restore(mixed, uncached_pool(), restore_options(), &info);
+    CHECK(!info.same_numeric_class);
     RestoreOptions strict = restore_options();
     strict.strict_numeric_class = true;
+    CHECK(restore(mixed, uncached_pool(), strict).status().code() == Code::kNUMERIC_MISMATCH);
+    CHECK(restore(mixed, pool, strict).status().code() == Code::kNUMERIC_MISMATCH);
     CHECK(restore(bytes, pool, strict).status().code() == Code::kNUMERIC_MISMATCH);
     CHECK(restore(bytes, uncached_pool(), strict).ok());
   }
