@@ -125,6 +125,12 @@ kv::KvShape kv_shape_of(const model::ModelConfig& config, bool with_drafts) {
   return shape;
 }
 
+Result<Sha256Digest> layout_id_of(const model::ModelConfig& config) {
+  DSV41_TRY_ASSIGN(const kv::PageGeometry geometry,
+                   kv::PageGeometry::compute(kv_shape_of(config, /*with_drafts=*/false)));
+  return geometry.layout_id();
+}
+
 std::vector<std::string> plan_preset_names() {
   std::vector<std::string> names = {kV41Name};
   for (const V4Preset& preset : kV4Presets) names.push_back(preset.name);

@@ -19,6 +19,8 @@ namespace dsv41::session {
 
 // The shape of a model's KV memory; with_drafts adds the window rings of its draft layers behind those of the main ones.
 kv::KvShape kv_shape_of(const model::ModelConfig& config, bool with_drafts);
+// Of the pages that sessions of the model have.
+Result<Sha256Digest> layout_id_of(const model::ModelConfig& config);
 
 enum class KvFormat : uint8_t {
   kNative,    // V4.1: FP4 records; V4: FP8 records, FP4 index keys
