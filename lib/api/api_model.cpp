@@ -80,13 +80,6 @@ dsv41_model_info describe(const dsv41_model& model) {
   return info;
 }
 
-// 1 is yes, 0 is no; anything else is a mistake.
-Status read_flag(uint32_t value, std::string_view name, bool* out) {
-  if (value > 1) return Status(Code::kINVALID_ARG, "options." + std::string(name) + " is neither 0 nor 1");
-  *out = value != 0;
-  return {};
-}
-
 Status read_pool_options(const dsv41_pool_options* options, session::PoolOptions* out) {
   dsv41_pool_options given;
   DSV41_TRY(read_struct(options, "options", &given));

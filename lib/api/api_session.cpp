@@ -12,19 +12,7 @@ namespace {
 Status read_session_options(const dsv41_session_options* options, session::SessionOptions* out) {
   dsv41_session_options given;
   DSV41_TRY(read_struct(options, "options", &given));
-  DSV41_TRY(read_policy(given.encoder, given.decoder, &out->replay));
-  if (given.chunk_tokens > static_cast<uint64_t>(session::kMaxChunkTokens)) {
-    return Status(Code::kINVALID_ARG, "options.chunk_tokens is above " + std::to_string(session::kMaxChunkTokens));
-  }
-  const auto* salt = static_cast<const char*>(given.salt);
-  DSV41_TRY(check_span(salt, given.salt_size, "options.salt"));
-  if (given.salt_size > session::kMaxSaltBytes) {
-    return Status(Code::kINVALID_ARG, "options.salt_size is above " + std::to_string(session::kMaxSaltBytes));
-  }
-  out->max_tokens = to_signed(given.max_tokens);
-  out->chunk_tokens = static_cast<int64_t>(given.chunk_tokens);
-  if (given.salt_size > 0) out->salt.assign(salt, given.salt_size);
-  return {};
+  return read_session_fields(given, out);
 }
 
 // How many of the session's first pages others hold too. A chain is held through its last page, so whoever holds one

@@ -84,6 +84,16 @@ Status read_policy(uint32_t encoder, uint32_t decoder, session::ReplayPolicy* ou
   return {};
 }
 
+Status read_salt(const void* bytes, size_t size, std::string* out) {
+  const auto* salt = static_cast<const char*>(bytes);
+  DSV41_TRY(check_span(salt, size, "options.salt"));
+  if (size > session::kMaxSaltBytes) {
+    return Status(Code::kINVALID_ARG, "options.salt_size is above " + std::to_string(session::kMaxSaltBytes));
+  }
+  if (size > 0) out->assign(salt, size);
+  return {};
+}
+
 Status read_policy(const dsv41_replay_options* options, const session::ReplayPolicy& otherwise,
                    session::ReplayPolicy* out) {
   *out = otherwise;

@@ -81,6 +81,13 @@ void write_text(std::string_view text, char (&field)[n]) {
   std::memset(field + size, 0, n - size);
 }
 
+// An option that is 1 for yes and 0 for no; anything else is a mistake.
+inline Status read_flag(uint32_t value, std::string_view name, bool* out) {
+  if (value > 1) return Status(Code::kINVALID_ARG, "options." + std::string(name) + " is neither 0 nor 1");
+  *out = value != 0;
+  return {};
+}
+
 template <class T>
 Status check_pointer(const T* pointer, std::string_view name) {
   return pointer ? Status() : Status(Code::kINVALID_ARG, std::string(name) + " is NULL");
