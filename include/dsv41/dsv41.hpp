@@ -11,6 +11,8 @@
 //       std::cout << std::string_view(event.text, event.text_size);
 //       return true;
 //     });
+//     session.save("chat.dsv41");
+//     dsv41::Session again = dsv41::Snapshot::open_file(runtime, "chat.dsv41").restore(pool);
 //
 // Options and results are the structs of the C API; make<T>() gives one with its defaults. Every call may throw Error.
 // Objects are moved, not copied; a moved-from object may only be destroyed or assigned to. Order of destruction is
@@ -86,6 +88,14 @@ inline void init(dsv41_generate_result* value, size_t size) { dsv41_generate_res
 inline void init(dsv41_chatparse_options* value, size_t size) { dsv41_chatparse_options_init(value, size); }
 inline void init(dsv41_chat_event* value, size_t size) { dsv41_chat_event_init(value, size); }
 inline void init(dsv41_metrics* value, size_t size) { dsv41_metrics_init(value, size); }
+inline void init(dsv41_writer* value, size_t size) { dsv41_writer_init(value, size); }
+inline void init(dsv41_reader* value, size_t size) { dsv41_reader_init(value, size); }
+inline void init(dsv41_snapshot_options* value, size_t size) { dsv41_snapshot_options_init(value, size); }
+inline void init(dsv41_snapshot_info* value, size_t size) { dsv41_snapshot_info_init(value, size); }
+inline void init(dsv41_verify_report* value, size_t size) { dsv41_verify_report_init(value, size); }
+inline void init(dsv41_compat_report* value, size_t size) { dsv41_compat_report_init(value, size); }
+inline void init(dsv41_restore_options* value, size_t size) { dsv41_restore_options_init(value, size); }
+inline void init(dsv41_restore_info* value, size_t size) { dsv41_restore_info_init(value, size); }
 
 struct Release {
   void operator()(dsv41_runtime* handle) const noexcept { dsv41_runtime_release(handle); }
@@ -96,6 +106,7 @@ struct Release {
   void operator()(dsv41_sampler* handle) const noexcept { dsv41_sampler_release(handle); }
   void operator()(dsv41_textstream* handle) const noexcept { dsv41_textstream_release(handle); }
   void operator()(dsv41_chatparse* handle) const noexcept { dsv41_chatparse_release(handle); }
+  void operator()(dsv41_snapshot* handle) const noexcept { dsv41_snapshot_release(handle); }
 };
 template <class H>
 using Owner = std::unique_ptr<H, Release>;
@@ -144,6 +155,38 @@ Container fetch(size_t guess, F&& call) {
   }
 }
 
+// A C++ callable as dsv41_writer: write(const void* bytes, size_t size) returns whether to go on. Its exceptions wait until
+// the C call has returned.
+template <class F>
+class Writer {
+ public:
+  explicit Writer(F& body) : body_(&body) {}
+
+  dsv41_writer get() {
+    auto writer = make<dsv41_writer>();
+    writer.write_fn = &Writer::write;
+    writer.user = this;
+    return writer;
+  }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  static int32_t write(void* user, const void* bytes, size_t size) noexcept {
+    auto& self = *static_cast<Writer*>(user);
+    try {
+      return (*self.body_)(bytes, size) ? 0 : 1;
+    } catch (...) {
+      self.thrown_ = std::current_exception();
+      return 1;
+    }
+  }
+
+  F* body_;
+  std::exception_ptr thrown_;
+};
+
 // A C++ callable behind a C callback. Its exceptions wait until the C call has returned.
 template <class F, class Event>
 class Callback {
@@ -173,6 +216,7 @@ class Callback {
 
 using Tokens = std::vector<int32_t>;
 using Digest = std::array<uint8_t, 32>;  // SHA-256
+using Bytes = std::vector<uint8_t>;
 
 // What dsv41_session_provenance tells: hits of ranges[i] begin at hits[ranges[i].first_hit].
 struct Provenance {
@@ -347,9 +391,12 @@ class Sampler {
   dsv41_sampler* get() const noexcept { return owner_.get(); }
 
  private:
+  friend class Snapshot;
   explicit Sampler(detail::Owner<dsv41_sampler> owner) : owner_(std::move(owner)) {}
   detail::Owner<dsv41_sampler> owner_;
 };
+
+class Snapshot;
 
 class Session {
  public:
@@ -498,9 +545,48 @@ class Session {
     });
   }
 
+  // The largest size that a save can have now.
+  uint64_t snapshot_size(const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    uint64_t bound = 0;
+    detail::check([&](dsv41_error* error) { return dsv41_snapshot_size(get(), &options, &bound, error); });
+    return bound;
+  }
+  dsv41_snapshot_info save(std::string_view path,
+                           const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    auto info = make<dsv41_snapshot_info>();
+    detail::check([&](dsv41_error* error) {
+      return dsv41_snapshot_save_file(get(), path.data(), path.size(), &options, &info, error);
+    });
+    return info;
+  }
+  Bytes save(const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    return detail::fetch<Bytes>(static_cast<size_t>(snapshot_size(options)),
+                                [&](void* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+                                  return dsv41_snapshot_save_buffer(get(), &options, buffer, capacity, n, error);
+                                });
+  }
+  dsv41_snapshot_info save(const dsv41_writer& writer,
+                           const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    auto info = make<dsv41_snapshot_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_snapshot_save_io(get(), &writer, &options, &info, error); });
+    return info;
+  }
+  // write(const void* bytes, size_t size) returns whether to go on; false throws Error with status DSV41_HOST_CALLBACK.
+  template <class F, std::enable_if_t<std::is_invocable_v<F&, const void*, size_t>, int> = 0>
+  dsv41_snapshot_info save(F&& write, const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    detail::Writer<std::remove_reference_t<F>> writer(write);
+    try {
+      return save(writer.get(), options);
+    } catch (const Error&) {
+      writer.rethrow();
+      throw;
+    }
+  }
+
   dsv41_session* get() const noexcept { return owner_.get(); }
 
  private:
+  friend class Snapshot;
   explicit Session(detail::Owner<dsv41_session> owner) : owner_(std::move(owner)) {}
 
   dsv41_replay_plan replay_plan(const Tokens& full, const dsv41_replay_options* options) const {
@@ -539,6 +625,96 @@ inline dsv41_sample_result Sampler::sample(Session& session) {
   detail::check([&](dsv41_error* error) { return dsv41_sample(get(), session.get(), &out, error); });
   return out;
 }
+
+class Snapshot {
+ public:
+  static Snapshot open_file(const Runtime& runtime, std::string_view path) {
+    return Snapshot(detail::create<dsv41_snapshot>([&](dsv41_snapshot** out, dsv41_error* error) {
+      return dsv41_snapshot_open_file(runtime.get(), path.data(), path.size(), out, error);
+    }));
+  }
+  // The bytes must outlive the snapshot.
+  static Snapshot open_buffer(const Runtime& runtime, const void* bytes, size_t size) {
+    return Snapshot(detail::create<dsv41_snapshot>([&](dsv41_snapshot** out, dsv41_error* error) {
+      return dsv41_snapshot_open_buffer(runtime.get(), bytes, size, out, error);
+    }));
+  }
+  static Snapshot open_buffer(const Runtime& runtime, const Bytes& bytes) {
+    return open_buffer(runtime, bytes.data(), bytes.size());
+  }
+  static Snapshot open_io(const Runtime& runtime, const dsv41_reader& reader) {
+    return Snapshot(detail::create<dsv41_snapshot>([&](dsv41_snapshot** out, dsv41_error* error) {
+      return dsv41_snapshot_open_io(runtime.get(), &reader, out, error);
+    }));
+  }
+
+  dsv41_snapshot_info info() const {
+    auto out = make<dsv41_snapshot_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_snapshot_info_get(get(), &out, error); });
+    return out;
+  }
+  // level: DSV41_VERIFY_*. Throws Error with status DSV41_CHECKSUM or DSV41_CORRUPT where there is damage.
+  dsv41_verify_report verify(uint32_t level = DSV41_VERIFY_CHUNKS) const {
+    auto out = make<dsv41_verify_report>();
+    detail::check([&](dsv41_error* error) { return dsv41_snapshot_verify(get(), level, &out, error); });
+    return out;
+  }
+  Tokens tokens() const {
+    return detail::fetch<Tokens>(0, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_snapshot_tokens(get(), buffer, capacity, n, error);
+    });
+  }
+  std::vector<uint32_t> host_ids() const {
+    return detail::fetch<std::vector<uint32_t>>(0,
+                                                [&](uint32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+                                                  return dsv41_snapshot_host_ids(get(), buffer, capacity, n, error);
+                                                });
+  }
+  Bytes host_section(uint32_t id) const {
+    return detail::fetch<Bytes>(0, [&](void* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_snapshot_host_section(get(), id, buffer, capacity, n, error);
+    });
+  }
+  Sampler sampler(const Model& model) const {
+    return Sampler(detail::create<dsv41_sampler>([&](dsv41_sampler** out, dsv41_error* error) {
+      return dsv41_snapshot_sampler(get(), model.get(), out, error);
+    }));
+  }
+  dsv41_compat_report compatible(const Model& model) const {
+    auto out = make<dsv41_compat_report>();
+    detail::check([&](dsv41_error* error) { return dsv41_snapshot_compatible(get(), model.get(), &out, error); });
+    return out;
+  }
+
+  // info, replay: what came back, what the next call has to do; nullptr: not wanted.
+  Session restore(const Pool& pool, const dsv41_restore_options& options = make<dsv41_restore_options>(),
+                  dsv41_restore_info* info = nullptr, dsv41_replay_info* replay = nullptr) const {
+    return Session(detail::create<dsv41_session>([&](dsv41_session** out, dsv41_error* error) {
+      return dsv41_snapshot_restore(get(), pool.get(), &options, out, info, replay, error);
+    }));
+  }
+  dsv41_restore_info restore_into(Session& session,
+                                  const dsv41_restore_options& options = make<dsv41_restore_options>(),
+                                  dsv41_replay_info* replay = nullptr) const {
+    auto info = make<dsv41_restore_info>();
+    detail::check([&](dsv41_error* error) {
+      return dsv41_snapshot_restore_into(get(), session.get(), &options, &info, replay, error);
+    });
+    return info;
+  }
+  // unwanted_parts: DSV41_PART_* bits.
+  void rewrite(const dsv41_writer& writer, uint32_t unwanted_parts = 0,
+               const dsv41_snapshot_options& options = make<dsv41_snapshot_options>()) const {
+    detail::check(
+        [&](dsv41_error* error) { return dsv41_snapshot_rewrite(get(), &writer, &options, unwanted_parts, error); });
+  }
+
+  dsv41_snapshot* get() const noexcept { return owner_.get(); }
+
+ private:
+  explicit Snapshot(detail::Owner<dsv41_snapshot> owner) : owner_(std::move(owner)) {}
+  detail::Owner<dsv41_snapshot> owner_;
+};
 
 class TextStream {
  public:

@@ -4,6 +4,7 @@
 #include "backend/registry.h"
 #include "base/version.h"
 #include "kernels/common/cpu_features.h"
+#include "snapshot/snapshot_file.h"
 
 namespace dsv41::api {
 namespace {
@@ -66,6 +67,10 @@ dsv41_status dsv41_build_info_get(dsv41_build_info* out, dsv41_error* error) {
     write_text(backends, info.backends);
     write_text(targets, info.cpu_targets);
     write_text(kCompiler, info.compiler);
+    write_text("none,zstd", info.codecs);
+    info.snapshot_major = snapshot::kMajorVersion;
+    info.snapshot_minor = snapshot::kMinorVersion;
+    info.snapshot_oldest_major = 1;
     write_struct(info, out);
     return {};
   });
@@ -83,7 +88,9 @@ int32_t dsv41_has_capability(uint32_t capability) {
     case DSV41_CAP_FORK:
     case DSV41_CAP_SYNC:
     case DSV41_CAP_REPLAY:
-    case DSV41_CAP_WINDOW_CACHE: return 1;
+    case DSV41_CAP_WINDOW_CACHE:
+    case DSV41_CAP_SNAPSHOT:
+    case DSV41_CAP_ZSTD: return 1;
     default: return 0;
   }
 }
@@ -116,5 +123,13 @@ void dsv41_generate_result_init(dsv41_generate_result* result, size_t size) { in
 void dsv41_chatparse_options_init(dsv41_chatparse_options* options, size_t size) { init_struct(options, size); }
 void dsv41_chat_event_init(dsv41_chat_event* event, size_t size) { init_struct(event, size); }
 void dsv41_metrics_init(dsv41_metrics* metrics, size_t size) { init_struct(metrics, size); }
+void dsv41_writer_init(dsv41_writer* writer, size_t size) { init_struct(writer, size); }
+void dsv41_reader_init(dsv41_reader* reader, size_t size) { init_struct(reader, size); }
+void dsv41_snapshot_options_init(dsv41_snapshot_options* options, size_t size) { init_struct(options, size); }
+void dsv41_snapshot_info_init(dsv41_snapshot_info* info, size_t size) { init_struct(info, size); }
+void dsv41_verify_report_init(dsv41_verify_report* report, size_t size) { init_struct(report, size); }
+void dsv41_compat_report_init(dsv41_compat_report* report, size_t size) { init_struct(report, size); }
+void dsv41_restore_options_init(dsv41_restore_options* options, size_t size) { init_struct(options, size); }
+void dsv41_restore_info_init(dsv41_restore_info* info, size_t size) { init_struct(info, size); }
 
 }  // extern "C"

@@ -30,7 +30,7 @@ Status run(dsv41_session& owner, const dsv41_run_options* options, dsv41_run_res
   Status status;
   {
     FloatScope floats;
-    ProgressCall progress(given.progress_fn, given.progress_user, DSV41_PHASE_PREFILL, &floats);
+    ProgressCall progress(given.progress_fn, given.progress_user, DSV41_PHASE_PREFILL, &floats, &owner);
     session::RunOptions wanted;
     wanted.cancel = cancel.flag();
     wanted.chunk_tokens = static_cast<int64_t>(given.chunk_tokens);

@@ -142,6 +142,16 @@ uint64_t dsv41_runtime::now_ns() const {
   return monotonic_ns();
 }
 
+WallClock dsv41_runtime::wall_clock() const {
+  if (!options.wall_clock_fn) return {};
+  const auto ask = [](void* host) {
+    const auto& given = static_cast<const dsv41_runtime*>(host)->options;
+    CallbackScope scope(CallbackScope::Rule::kStrict);
+    return given.wall_clock_fn(given.wall_clock_user);
+  };
+  return {ask, const_cast<dsv41_runtime*>(this)};
+}
+
 void dsv41_runtime::log(uint32_t level, const std::string& text) const {
   const uint32_t lowest = options.log_min_level ? options.log_min_level : uint32_t{DSV41_LOG_INFO};
   if (!options.log_fn || level < lowest) return;
@@ -196,6 +206,10 @@ dsv41_metrics dsv41_runtime::metrics() {
     add_levels(reading, &out);
   }
   out.tokens_sampled = tokens_sampled.load(std::memory_order_relaxed);
+  out.snapshots_saved = snapshots_saved.load(std::memory_order_relaxed);
+  out.snapshot_bytes_saved = snapshot_bytes_saved.load(std::memory_order_relaxed);
+  out.snapshots_restored = snapshots_restored.load(std::memory_order_relaxed);
+  out.snapshot_bytes_restored = snapshot_bytes_restored.load(std::memory_order_relaxed);
   out.models_open = n_models.load(std::memory_order_relaxed);
   out.allocated_bytes = memory.held_bytes();
   out.allocated_bytes_max = memory.held_bytes_max();

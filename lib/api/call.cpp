@@ -8,11 +8,14 @@ namespace {
 struct CallbackDepth {
   int any = 0;
   int strict = 0;
+  const Handle* at_rest = nullptr;  // of the innermost callback
 };
 // Per thread, so that two runtimes in one process cannot meet here.
 thread_local CallbackDepth callback_depth;
 
-bool callback_safe(Access access) { return access != Access::kShared && access != Access::kExclusive; }
+bool callback_safe(Access access) {
+  return access == Access::kSharedSafe || access == Access::kExclusiveSafe || access == Access::kReadSafe;
+}
 bool exclusive(Access access) { return access != Access::kShared && access != Access::kSharedSafe; }
 
 // Copies text into a field of *error as far as the caller's struct reaches, NUL-terminated and cut between characters.
@@ -45,6 +48,7 @@ const char* handle_name(HandleKind kind) {
     case HandleKind::kSampler: return "sampler";
     case HandleKind::kTextStream: return "textstream";
     case HandleKind::kChatParse: return "chatparse";
+    case HandleKind::kSnapshot: return "snapshot";
   }
   return "handle";
 }
@@ -55,21 +59,25 @@ uint64_t this_thread_number() {
   return number;
 }
 
-CallbackScope::CallbackScope(Rule rule) : rule_(rule) {
+CallbackScope::CallbackScope(Rule rule, const Handle* at_rest) : rule_(rule), at_rest_outside_(callback_depth.at_rest) {
   ++callback_depth.any;
   if (rule_ == Rule::kStrict) ++callback_depth.strict;
+  callback_depth.at_rest = at_rest;
 }
 
 CallbackScope::~CallbackScope() {
   --callback_depth.any;
   if (rule_ == Rule::kStrict) --callback_depth.strict;
+  callback_depth.at_rest = at_rest_outside_;
 }
 
 bool CallbackScope::active() { return callback_depth.any > 0; }
 bool CallbackScope::strict() { return callback_depth.strict > 0; }
+bool CallbackScope::durable_point_of(const Handle* handle) { return active() && callback_depth.at_rest == handle; }
 
 Use::Use(Handle* handle, HandleKind kind, Access access) {
   const std::string name = handle_name(kind);
+  const bool at_rest = access == Access::kDurablePoint && CallbackScope::durable_point_of(handle);
   if (!handle) {
     status_ = Status(Code::kINVALID_ARG, name + " is NULL");
   } else if (handle->kind() != kind) {
@@ -78,13 +86,14 @@ Use::Use(Handle* handle, HandleKind kind, Access access) {
     status_ = Status(Code::kINVALID_ARG, "the " + name + " was released");
   } else if (CallbackScope::strict()) {
     status_ = Status(Code::kBUSY, "no handle may be used inside a memory, clock or log callback");
-  } else if (CallbackScope::active() && !callback_safe(access)) {
+  } else if (CallbackScope::active() && !callback_safe(access) && !at_rest) {
     status_ = Status(Code::kBUSY, "not allowed inside a callback");
   } else if (handle->poisoned()) {
     status_ =
         Status(Code::kPOISONED, "an earlier call on this " + name + " failed with INTERNAL; only release is allowed");
   } else if (exclusive(access)) {
-    const bool inside = access == Access::kReadSafe && CallbackScope::active() && handle->locked_by_this_thread();
+    const bool reads_inside = access == Access::kReadSafe && CallbackScope::active();
+    const bool inside = (reads_inside || at_rest) && handle->locked_by_this_thread();
     locked_ = !inside && handle->try_lock();
     if (!inside && !locked_) status_ = Status(Code::kBUSY, "another call on this " + name + " is running");
   }

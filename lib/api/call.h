@@ -25,23 +25,27 @@ enum class Access : uint8_t {
   kExclusive,      // one thread at a time; not from callbacks
   kExclusiveSafe,  // one thread at a time; callback-safe
   kReadSafe,       // as kExclusiveSafe, and allowed inside a callback of the call that has the handle locked
+  kDurablePoint,   // as kExclusive, and allowed inside a callback that is a durable point of the handle
 };
 
 // Marks the time in which a host callback runs on this thread. A strict one (memory, clock, log) allows no call on
-// handles.
+// handles. at_rest: the handle of the running call, where that may be saved meanwhile; null: none.
 class CallbackScope {
  public:
   enum class Rule : uint8_t { kSafeCalls, kStrict };
-  explicit CallbackScope(Rule rule);
+  explicit CallbackScope(Rule rule, const Handle* at_rest = nullptr);
   ~CallbackScope();
   CallbackScope(const CallbackScope&) = delete;
   CallbackScope& operator=(const CallbackScope&) = delete;
 
   static bool active();
   static bool strict();
+  // Whether the innermost callback is a durable point of this handle.
+  static bool durable_point_of(const Handle* handle);
 
  private:
   Rule rule_;
+  const Handle* at_rest_outside_;
 };
 
 // The default floating-point state for the time of a call; the host's comes back at the end and under under_host_state.

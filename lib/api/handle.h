@@ -21,6 +21,7 @@ enum class HandleKind : uint32_t {
   kSampler,
   kTextStream,
   kChatParse,
+  kSnapshot,
 };
 
 // Lower-case word for messages: "session".

@@ -17,6 +17,7 @@
 #include "session/pool.h"
 #include "session/sampler.h"
 #include "session/session.h"
+#include "session/session_snapshot.h"
 #include "text/chat_parse.h"
 #include "text/text_stream.h"
 
@@ -58,6 +59,7 @@ struct dsv41_runtime : dsv41::api::Handle {
   explicit dsv41_runtime(const dsv41_runtime_options& options);
 
   uint64_t now_ns() const;
+  dsv41::WallClock wall_clock() const;  // refers to this object
   void log(uint32_t level, const std::string& text) const;
   // One backend per name, shared by the models that are open.
   dsv41::Result<std::shared_ptr<dsv41::backend::Backend>> backend(std::string_view name);
@@ -70,6 +72,8 @@ struct dsv41_runtime : dsv41::api::Handle {
   dsv41::api::CountingAllocator memory;
   std::atomic<uint64_t> n_models{0};
   std::atomic<uint64_t> tokens_sampled{0};
+  std::atomic<uint64_t> snapshots_saved{0}, snapshot_bytes_saved{0};
+  std::atomic<uint64_t> snapshots_restored{0}, snapshot_bytes_restored{0};
 
  private:
   std::mutex mutex_;  // guards what follows; never held while a callback runs or a pool is destroyed
@@ -122,6 +126,15 @@ struct dsv41_sampler : dsv41::api::Handle {
 
   dsv41::api::Ref<dsv41_model> model;
   dsv41::session::Sampler sampler;
+};
+
+struct dsv41_snapshot : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kSnapshot;
+  dsv41_snapshot(dsv41_runtime& parent, std::unique_ptr<dsv41::session::SessionSnapshot> made)
+      : Handle(kKind), runtime(&parent), snapshot(std::move(made)) {}
+
+  dsv41::api::Ref<dsv41_runtime> runtime;
+  std::unique_ptr<dsv41::session::SessionSnapshot> snapshot;
 };
 
 struct dsv41_textstream : dsv41::api::Handle {

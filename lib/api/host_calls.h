@@ -11,16 +11,18 @@ namespace dsv41::api {
 // The host's progress callback for one call; remembers the value that stopped it.
 class ProgressCall {
  public:
-  // `floats` (may be null): the scope of the running call, left while the callback runs.
-  ProgressCall(dsv41_progress_fn fn, void* user, uint32_t phase, FloatScope* floats)
-      : fn_(fn), user_(user), phase_(phase), floats_(floats) {}
+  // `floats` (may be null): the scope of the running call, left while the callback runs. `at_rest` (may be null): the
+  // handle that may be saved meanwhile.
+  ProgressCall(dsv41_progress_fn fn, void* user, uint32_t phase, FloatScope* floats, const Handle* at_rest = nullptr)
+      : fn_(fn), user_(user), phase_(phase), floats_(floats), at_rest_(at_rest) {}
 
   bool wanted() const { return fn_ != nullptr; }
 
   // False when the host wants to stop.
   bool operator()(uint64_t done, uint64_t total) {
-    const dsv41_progress progress = {sizeof progress, phase_, done, total};
-    CallbackScope scope(CallbackScope::Rule::kSafeCalls);
+    const uint32_t flags = at_rest_ ? DSV41_PROGRESS_DURABLE_POINT : 0;
+    const dsv41_progress progress = {sizeof progress, phase_, done, total, flags, 0};
+    CallbackScope scope(CallbackScope::Rule::kSafeCalls, at_rest_);
     const auto call = [&] { return fn_(user_, &progress); };
     host_code_ = floats_ ? floats_->under_host_state(call) : call();
     return host_code_ == 0;
@@ -37,6 +39,7 @@ class ProgressCall {
   void* user_;
   uint32_t phase_;
   FloatScope* floats_;
+  const Handle* at_rest_;
   int32_t host_code_ = 0;
 };
 

@@ -193,7 +193,8 @@ TEST_SUITE("api/lifecycle") {
 
   TEST_CASE("the library writes nothing to stdout and stderr, also when calls fail") {
     std::string reply;
-    dsv41_status bad_open = 0;
+    size_t n_saved = 0;
+    dsv41_status bad_open = 0, bad_snapshot = 0, bad_save = 0;
     CapturedOutput captured;
     {
       Runtime runtime;
@@ -206,11 +207,23 @@ TEST_SUITE("api/lifecycle") {
       dsv41_model* none = nullptr;
       bad_open = dsv41_model_open(runtime.get(), &options, &none, nullptr);
       dsv41_pool_check(nullptr, nullptr);
+      Session session(pool);
+      session.prefill({5, 6, 7});
+      Bytes bytes = session.save();
+      n_saved = bytes.size();
+      Snapshot::open_buffer(runtime, bytes).restore(pool);
+      bytes.back() ^= 1;
+      dsv41_snapshot* no_snapshot = nullptr;
+      bad_snapshot = dsv41_snapshot_open_buffer(runtime.get(), bytes.data(), bytes.size(), &no_snapshot, nullptr);
+      bad_save = dsv41_snapshot_save_file(session.get(), "/no/such/folder/x", 17, nullptr, nullptr, nullptr);
     }
     const std::string written = captured.restore();
     CHECK(written == "");
     CHECK(reply != "");
     CHECK(bad_open == DSV41_NOT_FOUND);
+    CHECK(n_saved > 0);
+    CHECK(bad_snapshot < 0);
+    CHECK(bad_save == DSV41_NOT_FOUND);
   }
 
   TEST_CASE("log lines go to the runtime that they belong to, from its level on") {
@@ -250,6 +263,22 @@ TEST_SUITE("api/lifecycle") {
     const dsv41_run_result result = session.prefill({5, 6, 7});
     CHECK(result.time_ns == 500);
     CHECK(now == before + 1000);
+  }
+
+  TEST_CASE("dates in files come from the host's wall clock") {
+    auto options = make<dsv41_runtime_options>();
+    uint64_t now = 1234567890123456789u;
+    options.wall_clock_fn = [](void* user) { return *static_cast<uint64_t*>(user); };
+    options.wall_clock_user = &now;
+    Runtime runtime(options);
+    Model model(runtime, kNanoFolder);
+    Pool pool(model);
+    Session session(pool);
+    session.prefill({5, 6, 7});
+    const Bytes bytes = session.save();
+    now += 7;
+    CHECK(Snapshot::open_buffer(runtime, bytes).info().saved_unix_ns == 1234567890123456789u);
+    CHECK(Snapshot::open_buffer(runtime, session.save()).info().saved_unix_ns == now);
   }
 
   TEST_CASE("when the host's memory ends, calls answer NO_MEMORY and the session goes on afterwards") {

@@ -36,7 +36,8 @@ TEST_SUITE("api/call_frame") {
       ++n_runs;
       return {};
     };
-    for (Access access : {Access::kShared, Access::kSharedSafe, Access::kExclusive, Access::kReadSafe}) {
+    for (Access access :
+         {Access::kShared, Access::kSharedSafe, Access::kExclusive, Access::kReadSafe, Access::kDurablePoint}) {
       CHECK(run_call("place", &error, want(handle, access), counts) == DSV41_POISONED);
     }
     CHECK(n_runs == 0);
@@ -74,6 +75,39 @@ TEST_SUITE("api/call_frame") {
     CHECK(run_call("place", nullptr, want(handle, Access::kExclusive), [](TestHandle&) { return Status(); }) ==
           DSV41_OK);
     handle->release();
+  }
+
+  TEST_CASE("at a durable point of a handle, what is allowed there is let in, and nothing else") {
+    auto *handle = new TestHandle, *other = new TestHandle;
+    const auto works = [](TestHandle&) { return Status(); };
+    const auto call = [&](TestHandle* on, Access access) {
+      return run_call("place", nullptr, want(on, access), works);
+    };
+    CHECK(call(handle, Access::kDurablePoint) == DSV41_OK);
+    REQUIRE(handle->try_lock());  // as the running call has it
+    CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
+    {
+      CallbackScope scope(CallbackScope::Rule::kSafeCalls);
+      CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
+    }
+    {
+      CallbackScope scope(CallbackScope::Rule::kSafeCalls, handle);
+      CHECK(call(handle, Access::kDurablePoint) == DSV41_OK);
+      CHECK(call(handle, Access::kReadSafe) == DSV41_OK);
+      CHECK(call(handle, Access::kExclusive) == DSV41_BUSY);
+      CHECK(call(other, Access::kDurablePoint) == DSV41_BUSY);
+      {
+        CallbackScope inner(CallbackScope::Rule::kSafeCalls);
+        CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
+      }
+      CHECK(call(handle, Access::kDurablePoint) == DSV41_OK);
+      CallbackScope strict(CallbackScope::Rule::kStrict, handle);
+      CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
+    }
+    CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
+    handle->unlock();
+    handle->release();
+    other->release();
   }
 
   TEST_CASE("errno and host values go to their own fields") {

@@ -133,6 +133,43 @@ std::vector<Row> null_rows() {
       {"dsv41_metrics_get", [](dsv41_error* e) { return dsv41_metrics_get(nullptr, nullptr, e); }},
       {"dsv41_metric_list", [](dsv41_error* e) { return dsv41_metric_list(nullptr, nullptr, e); }},
       {"dsv41_metric_value", [](dsv41_error* e) { return dsv41_metric_value(nullptr, 1, nullptr, e); }},
+      {"dsv41_writer_init", quiet([] { dsv41_writer_init(nullptr, 8); })},
+      {"dsv41_reader_init", quiet([] { dsv41_reader_init(nullptr, 8); })},
+      {"dsv41_snapshot_options_init", quiet([] { dsv41_snapshot_options_init(nullptr, 8); })},
+      {"dsv41_snapshot_info_init", quiet([] { dsv41_snapshot_info_init(nullptr, 8); })},
+      {"dsv41_verify_report_init", quiet([] { dsv41_verify_report_init(nullptr, 8); })},
+      {"dsv41_compat_report_init", quiet([] { dsv41_compat_report_init(nullptr, 8); })},
+      {"dsv41_restore_options_init", quiet([] { dsv41_restore_options_init(nullptr, 8); })},
+      {"dsv41_restore_info_init", quiet([] { dsv41_restore_info_init(nullptr, 8); })},
+      {"dsv41_snapshot_size", [](dsv41_error* e) { return dsv41_snapshot_size(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_save_file",
+       [](dsv41_error* e) { return dsv41_snapshot_save_file(nullptr, nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_save_buffer",
+       [](dsv41_error* e) { return dsv41_snapshot_save_buffer(nullptr, nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_save_io",
+       [](dsv41_error* e) { return dsv41_snapshot_save_io(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_open_file",
+       [](dsv41_error* e) { return dsv41_snapshot_open_file(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_open_buffer",
+       [](dsv41_error* e) { return dsv41_snapshot_open_buffer(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_open_io", [](dsv41_error* e) { return dsv41_snapshot_open_io(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_info_get", [](dsv41_error* e) { return dsv41_snapshot_info_get(nullptr, nullptr, e); }},
+      {"dsv41_snapshot_verify", [](dsv41_error* e) { return dsv41_snapshot_verify(nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_tokens", [](dsv41_error* e) { return dsv41_snapshot_tokens(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_host_ids",
+       [](dsv41_error* e) { return dsv41_snapshot_host_ids(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_host_section",
+       [](dsv41_error* e) { return dsv41_snapshot_host_section(nullptr, 0, nullptr, 0, nullptr, e); }},
+      {"dsv41_snapshot_sampler", [](dsv41_error* e) { return dsv41_snapshot_sampler(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_compatible",
+       [](dsv41_error* e) { return dsv41_snapshot_compatible(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_restore",
+       [](dsv41_error* e) { return dsv41_snapshot_restore(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_restore_into",
+       [](dsv41_error* e) { return dsv41_snapshot_restore_into(nullptr, nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_snapshot_rewrite",
+       [](dsv41_error* e) { return dsv41_snapshot_rewrite(nullptr, nullptr, nullptr, 0, e); }},
+      {"dsv41_snapshot_release", quiet([] { dsv41_snapshot_release(nullptr); })},
       {"dsv41_get_api", quiet([] { (void)dsv41_get_api(0); })},
   };
 }
@@ -146,7 +183,8 @@ struct Objects {
   Sampler sampler{model};
   TextStream stream{model};
   ChatParser parser{model};
-  Objects() { session.prefill(filler_tokens(model, 3)); }
+  Bytes bytes = (session.prefill(filler_tokens(model, 3)), session.save());
+  Snapshot snapshot = Snapshot::open_buffer(runtime, bytes);
 };
 
 // A failing call: code below zero, the same code in the error, its place and a message; and no harm without an error
@@ -184,6 +222,7 @@ TEST_SUITE("api/null_calls") {
     size_t n = 0, n_hits = 0;
     uint8_t digest[32];
     dsv41_session* made = nullptr;
+    dsv41_snapshot* snapshot = nullptr;
     const char* text = nullptr;
     const Row rows[] = {
         {"dsv41_cancel_create", [&](dsv41_error* e) { return dsv41_cancel_create(o.runtime.get(), nullptr, e); }},
@@ -306,6 +345,82 @@ TEST_SUITE("api/null_calls") {
         {"dsv41_chatparse_next", [&](dsv41_error* e) { return dsv41_chatparse_next(o.parser.get(), nullptr, e); }},
         {"dsv41_chatparse_tokens",
          [&](dsv41_error* e) { return dsv41_chatparse_tokens(o.parser.get(), 77, tokens, 4, &n, e); }},
+        {"dsv41_snapshot_size",
+         [&](dsv41_error* e) { return dsv41_snapshot_size(o.session.get(), nullptr, nullptr, e); }},
+        {"dsv41_snapshot_save_file",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_file(o.session.get(), nullptr, 0, nullptr, nullptr, e); }},
+        {"dsv41_snapshot_save_file",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_file(o.session.get(), nullptr, 7, nullptr, nullptr, e); }},
+        {"dsv41_snapshot_save_file",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_file(o.session.get(), "a\0b", 3, nullptr, nullptr, e); }},
+        {"dsv41_snapshot_save_buffer",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_buffer(o.session.get(), nullptr, nullptr, 0, nullptr, e); }},
+        {"dsv41_snapshot_save_buffer",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_buffer(o.session.get(), nullptr, nullptr, 9, &n, e); }},
+        {"dsv41_snapshot_save_io",
+         [&](dsv41_error* e) { return dsv41_snapshot_save_io(o.session.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_snapshot_open_file",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_file(o.runtime.get(), "/x", 2, nullptr, e); }},
+        {"dsv41_snapshot_open_file",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_file(o.runtime.get(), nullptr, 2, &snapshot, e); }},
+        {"dsv41_snapshot_open_buffer",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_buffer(o.runtime.get(), tokens, 16, nullptr, e); }},
+        {"dsv41_snapshot_open_buffer",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_buffer(o.runtime.get(), nullptr, 16, &snapshot, e); }},
+        {"dsv41_snapshot_open_buffer",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_buffer(o.runtime.get(), tokens, SIZE_MAX, &snapshot, e); }},
+        {"dsv41_snapshot_open_io",
+         [&](dsv41_error* e) { return dsv41_snapshot_open_io(o.runtime.get(), nullptr, &snapshot, e); }},
+        {"dsv41_snapshot_open_io",
+         [&](dsv41_error* e) {
+           const auto reader = make<dsv41_reader>();
+           return dsv41_snapshot_open_io(o.runtime.get(), &reader, &snapshot, e);
+         }},
+        {"dsv41_snapshot_info_get",
+         [&](dsv41_error* e) { return dsv41_snapshot_info_get(o.snapshot.get(), nullptr, e); }},
+        {"dsv41_snapshot_verify",
+         [&](dsv41_error* e) { return dsv41_snapshot_verify(o.snapshot.get(), 3, nullptr, e); }},
+        {"dsv41_snapshot_tokens",
+         [&](dsv41_error* e) { return dsv41_snapshot_tokens(o.snapshot.get(), tokens, 4, nullptr, e); }},
+        {"dsv41_snapshot_tokens",
+         [&](dsv41_error* e) { return dsv41_snapshot_tokens(o.snapshot.get(), nullptr, 4, &n, e); }},
+        {"dsv41_snapshot_tokens",
+         [&](dsv41_error* e) { return dsv41_snapshot_tokens(o.snapshot.get(), tokens, 2, &n, e); }},
+        {"dsv41_snapshot_host_ids",
+         [&](dsv41_error* e) { return dsv41_snapshot_host_ids(o.snapshot.get(), nullptr, 0, nullptr, e); }},
+        {"dsv41_snapshot_host_section",
+         [&](dsv41_error* e) { return dsv41_snapshot_host_section(o.snapshot.get(), 1, nullptr, 0, nullptr, e); }},
+        {"dsv41_snapshot_host_section",
+         [&](dsv41_error* e) { return dsv41_snapshot_host_section(o.snapshot.get(), 1, nullptr, 0, &n, e); }},
+        {"dsv41_snapshot_sampler",
+         [&](dsv41_error* e) { return dsv41_snapshot_sampler(o.snapshot.get(), o.model.get(), nullptr, e); }},
+        {"dsv41_snapshot_sampler",
+         [&](dsv41_error* e) {
+           dsv41_sampler* out = nullptr;
+           return dsv41_snapshot_sampler(o.snapshot.get(), nullptr, &out, e);
+         }},
+        {"dsv41_snapshot_compatible",
+         [&](dsv41_error* e) { return dsv41_snapshot_compatible(o.snapshot.get(), o.model.get(), nullptr, e); }},
+        {"dsv41_snapshot_restore",
+         [&](dsv41_error* e) {
+           return dsv41_snapshot_restore(o.snapshot.get(), o.pool.get(), nullptr, nullptr, nullptr, nullptr, e);
+         }},
+        {"dsv41_snapshot_restore",
+         [&](dsv41_error* e) {
+           return dsv41_snapshot_restore(o.snapshot.get(), nullptr, nullptr, &made, nullptr, nullptr, e);
+         }},
+        {"dsv41_snapshot_restore_into",
+         [&](dsv41_error* e) {
+           return dsv41_snapshot_restore_into(o.snapshot.get(), nullptr, nullptr, nullptr, nullptr, e);
+         }},
+        {"dsv41_snapshot_rewrite",
+         [&](dsv41_error* e) { return dsv41_snapshot_rewrite(o.snapshot.get(), nullptr, nullptr, 0, e); }},
+        {"dsv41_snapshot_rewrite",
+         [&](dsv41_error* e) {
+           auto writer = make<dsv41_writer>();
+           writer.write_fn = [](void*, const void*, size_t) { return int32_t{0}; };
+           return dsv41_snapshot_rewrite(o.snapshot.get(), &writer, nullptr, 512, e);
+         }},
         {"dsv41_metrics_get", [&](dsv41_error* e) { return dsv41_metrics_get(o.runtime.get(), nullptr, e); }},
         {"dsv41_metric_value", [&](dsv41_error* e) { return dsv41_metric_value(o.runtime.get(), 1, nullptr, e); }},
     };
@@ -343,7 +458,7 @@ TEST_SUITE("api/null_calls") {
     runtime([](auto& x) { x.cpu_target = 4; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.log_min_level = 5; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.free_fn = [](void*, void*) {}; }, DSV41_INVALID_ARG);
-    runtime([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.reserved[5] = 1; }, DSV41_INVALID_ARG);
 
     const auto model = [&](auto change, dsv41_status want) {
       auto options = make<dsv41_model_options>();
@@ -513,6 +628,66 @@ TEST_SUITE("api/null_calls") {
                    return dsv41_chatparse_create(o.model.get(), &parse, &out, e);
                  }},
                 DSV41_INVALID_ARG);
+
+    const auto save = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_snapshot_options>();
+      change(options);
+      uint64_t bound = 0;
+      size_t n = 0;
+      check_fails({"dsv41_snapshot_size",
+                   [&](dsv41_error* e) { return dsv41_snapshot_size(o.session.get(), &options, &bound, e); }},
+                  want);
+      check_fails(
+          {"dsv41_snapshot_save_buffer",
+           [&](dsv41_error* e) { return dsv41_snapshot_save_buffer(o.session.get(), &options, nullptr, 0, &n, e); }},
+          want);
+    };
+    const dsv41_host_section no_data[] = {{1, 0, nullptr, 5}}, odd[] = {{1, 1, nullptr, 0}},
+                             same[] = {{1, 0, nullptr, 0}, {1, 0, nullptr, 0}};
+    save([](auto& x) { x.kind = 3; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.kind = UINT32_MAX; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.durability = 2; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.no_logits = 2; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.no_decoder_windows = 7; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.no_compression = UINT32_MAX; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.zstd_level = 20; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.zstd_level = UINT32_MAX; }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.reserved0 = 1; }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.cancel = reinterpret_cast<dsv41_cancel*>(o.model.get()); }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.sampler = reinterpret_cast<dsv41_sampler*>(o.model.get()); }, DSV41_INVALID_ARG);
+    save([](auto& x) { x.n_host_sections = 1; }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.host_sections = no_data, x.n_host_sections = 1; }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.host_sections = odd, x.n_host_sections = 1; }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.host_sections = same, x.n_host_sections = 2; }, DSV41_INVALID_ARG);
+    save([&](auto& x) { x.host_sections = same, x.n_host_sections = SIZE_MAX; }, DSV41_INVALID_ARG);
+
+    const auto restore = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_restore_options>();
+      change(options);
+      check_fails({"dsv41_snapshot_restore",
+                   [&](dsv41_error* e) {
+                     dsv41_session* out = nullptr;
+                     return dsv41_snapshot_restore(o.snapshot.get(), o.pool.get(), &options, &out, nullptr, nullptr, e);
+                   }},
+                  want);
+    };
+    const auto no_tokens = make<dsv41_input>();
+    auto bad_tokens = make<dsv41_input>();
+    bad_tokens.n_tokens = 3;
+    restore([](auto& x) { x.encoder = 3; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.decoder = 2; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.strict_numeric_class = 2; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.required_parts = 128; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.unwanted_parts = UINT32_MAX; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.max_tokens = UINT64_MAX; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.max_tokens = 2; }, DSV41_CONTEXT_FULL);
+    restore([](auto& x) { x.chunk_tokens = 8193; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.salt_size = 1; }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.salt = "s", x.salt_size = 1; }, DSV41_NAMESPACE_MISMATCH);
+    restore([&](auto& x) { x.expected_tokens = &no_tokens; }, DSV41_TOKENS_MISMATCH);
+    restore([&](auto& x) { x.expected_tokens = &bad_tokens; }, DSV41_INVALID_ARG);
+    restore([&](auto& x) { x.cancel = reinterpret_cast<dsv41_cancel*>(o.pool.get()); }, DSV41_INVALID_ARG);
+    restore([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
     CHECK(o.session.info().position == 3);
     o.pool.check();
   }

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "api/nano_api.h"
+#include "support/temp_folder.h"
 
 namespace dsv41::test {
 namespace {
@@ -65,12 +66,36 @@ TEST_SUITE("api/wrapper") {
     }
   }
 
+  TEST_CASE("a conversation is saved and goes on, as the head of dsv41.hpp shows") {
+    TempFolder folder;
+    Pool pool(nano_model());
+    Session session(pool);
+    session.prefill(chat_prompt(nano_model(), "What is 4 + 5?"));
+    session.save(folder.file("chat.dsv41"));
+    Session again = Snapshot::open_file(nano_runtime(), folder.file("chat.dsv41")).restore(pool);
+    CHECK(again.digest() == session.digest());
+    const Bytes bytes = session.save();
+    const Snapshot snapshot = Snapshot::open_buffer(nano_runtime(), bytes);
+    CHECK(snapshot.tokens() == session.tokens());
+    CHECK(snapshot.verify().is_intact == 1);
+    try {
+      Snapshot::open_file(nano_runtime(), folder.file("none"));
+      FAIL("no exception");
+    } catch (const Error& error) {
+      CHECK(error.status() == DSV41_NOT_FOUND);
+      CHECK(std::string(error.what()).find("none") != std::string::npos);
+    }
+  }
+
   TEST_CASE("build info names the backends and this machine's targets") {
     const dsv41_build_info info = build_info();
     CHECK(std::string(info.version) == dsv41_version_string());
     CHECK(std::string(info.backends) == "cpu,ref");
     CHECK(std::string(info.cpu_targets).find("scalar") == 0);
     CHECK(info.abi_version == dsv41_abi_version());
+    CHECK(std::string(info.codecs) == "none,zstd");
+    CHECK(info.snapshot_major >= info.snapshot_oldest_major);
+    CHECK(info.snapshot_oldest_major == 1);
   }
 }
 
