@@ -1,6 +1,7 @@
 // A store behind the caches of a pool: what a sync takes from it, that this gives the bytes that memory would have
 // given, and what happens when the store fails.
 #include "store_oracles.h"
+#include "support/crash_file_system.h"
 
 namespace dsv41::test {
 namespace {
@@ -461,6 +462,39 @@ TEST_SUITE("session/session_store_sync") {
     objects.fail_puts(0);
     must_append(*other, Ids(ids.begin() + 650, ids.end()));
     CHECK(broken->stats().n_pages == 5);
+  }
+
+  TEST_CASE("a machine that loses power while pages are written comes back with a shorter hit and the right answer") {
+    const Ids ids = random_prompt(700, 35), longer = join(ids, random_prompt(9, 36));
+    std::map<int64_t, Outcome> want;  // by the hit that memory would have had
+    for (const uint64_t n : {3, 11, 19, 27, 35}) {
+      CAPTURE(n);
+      CrashFileSystem files;
+      store::StoreOptions options = store_options("store");
+      options.files = &files;
+      options.segment_bytes = 20000;  // a few pages
+      files.power_off_at(n);
+      Result<StoreRef> store = store::Store::open(options);
+      if (store.ok()) {
+        const auto session = new_session(store_pool(store.value(), false, WriteBack::kOnSeal));
+        must_sync(*session, ids);  // whatever becomes of the store
+      }
+      store = Status(Code::kSTATE, "closed");
+      for (const uint64_t seed : {1, 2}) {
+        CrashFileSystem after = files.crash_random(seed);
+        options.files = &after;
+        store = store::Store::open(options);
+        REQUIRE_MESSAGE(store.ok(), store.status().message());
+        const auto session = new_session(store_pool(store.value()));
+        const RunResult result = planned_sync(*session, longer);
+        if (!want.contains(result.hit_position)) {
+          want[result.hit_position] = outcome_from_memory(first(ids, result.hit_position), longer, false, 1);
+        }
+        CHECK(outcome(*session, 1) == want[result.hit_position]);
+        store = Status(Code::kSTATE, "closed");
+      }
+    }
+    CHECK(want.size() > 1);
   }
 
   TEST_CASE("the record of a pool of one size serves pools of others, whatever their limits and chunks") {

@@ -119,7 +119,7 @@ inline Outcome outcome_from_memory(const Ids& cached, const Ids& ids, bool windo
                                    ReplayPolicy replay = {},
                                    const std::shared_ptr<const session::LoadedModel>& model = pico()) {
   const std::shared_ptr<Pool> pool = make_pool(model, pool_options(true, windows));
-  leave_behind(pool, cached, replay);
+  if (!cached.empty()) leave_behind(pool, cached, replay);
   const auto session = new_session(pool, replay);
   must_sync(*session, ids);
   return outcome(*session, n_tokens);
