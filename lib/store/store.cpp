@@ -230,7 +230,7 @@ Status Store::remove(const RecordKey& key) {
     Entry* const entry = core.index.find_key(key);
     if (!entry) return Status(Code::kNOT_FOUND, "store: no record " + key_text(key));
     if (StoreIndex::any_kept(entry)) return Status(Code::kBUSY, "store: leased or pinned");
-    core.index.drop_for_good(entry, &core.left);
+    core.index.drop_for_good(entry, &core.spare, &core.left);
     core.catalogue_changed = true;
   }
   Status saved = parts_->upkeep.save_catalogue();

@@ -152,16 +152,56 @@ size_t StoreIndex::drop(Entry* entry, std::vector<NamedRecord>* left) {
   return drop_all(subtree(entry), nullptr, left);
 }
 
-size_t StoreIndex::drop_for_good(Entry* entry, std::vector<NamedRecord>* left) {
+size_t StoreIndex::drop_for_good(Entry* entry, std::vector<NamedRecord>* spare, std::vector<NamedRecord>* left) {
+  // All memory is taken before anything changes.
   const std::vector<Entry*> entries = subtree(entry);
+  KeySet removed;
+  for (const Entry* one : entries) removed.insert(one->head.key);
+  const KeySet innocent = innocent_dead_keys(removed, *spare);
   std::map<Place, Catalogue::Dropped, PlaceBefore> marks;
+  const auto mark = [&](const Place& place, const RecordKey& key) {
+    marks[place] = {place, key, Catalogue::Why::kRemoved};
+  };
   for (const Entry* one : entries) {
-    if (one->place.segment > 0) marks[one->place] = {one->place, one->head.key, Catalogue::Why::kRemoved};
+    if (one->place.segment > 0) mark(one->place, one->head.key);
   }
-  add_dead_copies(entries, &marks);
+  for (const auto& [number, segment] : segments_) {
+    for (const DeadRecord& dead : segment.dead) {
+      if (!innocent.contains(dead.key)) mark(dead.place, dead.key);
+    }
+  }
+  left->reserve(left->size() + spare->size() + entries.size());
   const size_t n = drop_all(entries, nullptr, left);
   marks_.merge(marks);
+  const auto end = std::partition(spare->begin(), spare->end(),
+                                  [&](const NamedRecord& one) { return innocent.contains(one.head.key); });
+  std::move(end, spare->end(), std::back_inserter(*left));
+  spare->erase(end, spare->end());
   return n;
+}
+
+// Of dead records that lead up to token 0 past none of the removed.
+StoreIndex::KeySet StoreIndex::innocent_dead_keys(const KeySet& removed, const std::vector<NamedRecord>& spare) const {
+  std::unordered_multimap<RecordKey, RecordKey, KeyHash> children;
+  for (const auto& [number, segment] : segments_) {
+    for (const DeadRecord& dead : segment.dead) children.emplace(dead.parent, dead.key);
+  }
+  for (const NamedRecord& one : spare) children.emplace(one.head.parent, one.head.key);
+  KeySet innocent;
+  std::vector<RecordKey> to_do;
+  const auto add = [&](const RecordKey& key) {
+    if (!removed.contains(key) && innocent.insert(key).second) to_do.push_back(key);
+  };
+  for (const auto& [parent, key] : children) {
+    const bool on_entry = by_key_.contains(parent) && !removed.contains(parent);
+    if (parent == RecordKey() || on_entry) add(key);
+  }
+  while (!to_do.empty()) {
+    const auto [begin, end] = children.equal_range(to_do.back());
+    to_do.pop_back();
+    for (auto it = begin; it != end; ++it) add(it->second);
+  }
+  return innocent;
 }
 
 // Memory is taken before anything changes.
@@ -176,34 +216,6 @@ size_t StoreIndex::drop_all(const std::vector<Entry*>& entries, const Entry* ove
   const size_t n = entries.size();
   for (size_t i = n; i-- > 0;) leave(entries[i]);
   return n;
-}
-
-void StoreIndex::add_dead_copies(const std::vector<Entry*>& entries,
-                                 std::map<Place, Catalogue::Dropped, PlaceBefore>* marks) const {
-  std::unordered_multimap<RecordKey, const DeadRecord*, KeyHash> by_key, by_parent;
-  for (const auto& [number, segment] : segments_) {
-    for (const DeadRecord& dead : segment.dead) {
-      by_key.emplace(dead.key, &dead);
-      by_parent.emplace(dead.parent, &dead);
-    }
-  }
-  if (by_key.empty()) return;
-  std::vector<RecordKey> keys;
-  for (const Entry* entry : entries) keys.push_back(entry->head.key);
-  const auto add = [&](const auto& range) {
-    for (auto it = range.first; it != range.second; ++it) {
-      const DeadRecord& dead = *it->second;
-      if (marks->try_emplace(dead.place, Catalogue::Dropped{dead.place, dead.key, Catalogue::Why::kRemoved}).second) {
-        keys.push_back(dead.key);
-      }
-    }
-  };
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const RecordKey key = keys[i];
-    if (key == RecordKey()) continue;  // the parent of all that begin at token 0
-    add(by_key.equal_range(key));
-    add(by_parent.equal_range(key));
-  }
 }
 
 bool StoreIndex::any_kept(Entry* entry) {

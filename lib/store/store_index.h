@@ -96,8 +96,10 @@ class StoreIndex {
   Admission admit(FoundRecord&& record, uint64_t used_unix_ns, std::vector<NamedRecord>* left);
   // The entry and all that stands on it; how many.
   size_t drop(Entry* entry, std::vector<NamedRecord>* left);
-  // The same for good: copies of these that are dead already are marked too.
-  size_t drop_for_good(Entry* entry, std::vector<NamedRecord>* left);
+  // The same for good. Dead records that stood on one of these, or of which nobody can tell on what they stood, are
+  // marked too, lest they come back with a page that is stored again; those that stand under their own names are in
+  // `spare`, and move to *left.
+  size_t drop_for_good(Entry* entry, std::vector<NamedRecord>* spare, std::vector<NamedRecord>* left);
   static bool any_kept(Entry* entry);  // it or one on top of it is leased or pinned
   // Marks the record at this place as one that must not be found again.
   void mark(const Entry& entry, Catalogue::Why why);
@@ -187,8 +189,8 @@ class StoreIndex {
   using ByKey = std::unordered_multimap<RecordKey, std::unique_ptr<Entry>, KeyHash>;
 
   size_t drop_all(const std::vector<Entry*>& entries, const Entry* overwritten, std::vector<NamedRecord>* left);
-  void add_dead_copies(const std::vector<Entry*>& entries,
-                       std::map<Place, Catalogue::Dropped, PlaceBefore>* marks) const;
+  using KeySet = std::set<RecordKey, KeyBefore>;
+  KeySet innocent_dead_keys(const KeySet& removed, const std::vector<NamedRecord>& spare) const;
   Segment& segment_with_room(uint64_t number);
   Entry*& first_sibling(const Entry* entry);
   void link(Entry* entry);

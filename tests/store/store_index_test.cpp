@@ -198,7 +198,14 @@ TEST_SUITE("store/store_index") {
     const TestRecord on_rough = t.make.page(&rough, 3, 1), exact = t.make.page(&root, 2);
     const TestRecord alone = t.make.page(nullptr, 9);
     t.admit_all({root, rough, on_rough, alone, exact});  // rough and on_rough are dead now
-    t.index.drop_for_good(t.find(exact), &t.left);
+    std::vector<NamedRecord> spare;
+    for (const TestRecord& state : {t.make.state(&on_rough, 5, 9), t.make.state(&root, 5, 9)}) {
+      spare.push_back({state.draft.head, {}});
+    }
+    t.index.drop_for_good(t.find(exact), &spare, &t.left);
+    CHECK(spare.size() == 1);
+    REQUIRE(t.left.size() == 1);
+    CHECK(t.left[0].head.parent == on_rough.key());
     CHECK(t.index.is_marked(rough.key(), {1, 64 + 1024}));
     CHECK(t.index.is_marked(on_rough.key(), {1, 64 + 2048}));
     CHECK(t.index.is_marked(exact.key(), {1, 64 + 4096}));
