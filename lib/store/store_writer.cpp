@@ -42,7 +42,8 @@ Result<PutOutcome> StoreWriter::put(RecordDraft draft, const CancelFlag* cancel,
   Group fresh(1);
   Waiting& waiting = fresh.front();
   waiting.draft = std::move(draft);
-  RecordHead& head = waiting.draft.head;
+  RecordHead& head = waiting.head;
+  head = waiting.draft.head;
   head.n_ids = static_cast<uint32_t>(waiting.draft.ids.size());
   head.n_hits = static_cast<uint32_t>(waiting.draft.hits.size());
   head.payload = xxh3_128(waiting.draft.raw);
@@ -95,7 +96,7 @@ Result<PutOutcome> StoreWriter::put(RecordDraft draft, const CancelFlag* cancel,
 
 // kQueued: it may come in; its parent is known then.
 PutOutcome StoreWriter::judge(Waiting& waiting, uint64_t n_tokens, uint64_t now_unix_ns) {
-  const RecordHead& head = waiting.draft.head;
+  const RecordHead& head = waiting.head;
   if (std::max(n_tokens, head.first_token + head.n_ids) < core_.options.min_tokens) return PutOutcome::kTooShort;
   if (core_.options.exact_only && !head.exact()) return PutOutcome::kNotExact;
 
@@ -110,12 +111,12 @@ PutOutcome StoreWriter::judge(Waiting& waiting, uint64_t n_tokens, uint64_t now_
   waiting.parent_entry = core_.index.find_parent(head);
   auto range = by_key_.equal_range(head.key);
   for (auto it = range.first; it != range.second; ++it) {
-    const RecordHead& other = it->second->draft.head;
+    const RecordHead& other = it->second->head;
     if (same_name(other, head) && covers(other, head)) return PutOutcome::kPresent;
   }
   range = by_key_.equal_range(head.parent);
   for (auto it = range.first; it != range.second && !waiting.parent_entry; ++it) {
-    const RecordHead& other = it->second->draft.head;
+    const RecordHead& other = it->second->head;
     if (other.kind == RecordKind::kPage && other.payload == head.parent_payload &&
         other.first_token + other.n_ids == head.first_token && !it->second->parent_gone) {
       waiting.parent = it->second;
@@ -158,7 +159,7 @@ bool StoreWriter::is_key_taken(const RecordHead& head) const {
   size_t n = 0;
   const auto [begin, end] = by_key_.equal_range(head.key);
   for (auto it = begin; it != end; ++it) {
-    const RecordHead& other = it->second->draft.head;
+    const RecordHead& other = it->second->head;
     if (same_name(other, head)) continue;
     if (named && other.kind == head.kind) return true;
     ++n;
@@ -168,7 +169,7 @@ bool StoreWriter::is_key_taken(const RecordHead& head) const {
 
 void StoreWriter::enqueue(Group& fresh) {
   Waiting& waiting = fresh.front();
-  by_key_.emplace(waiting.draft.head.key, &waiting);
+  by_key_.emplace(waiting.head.key, &waiting);
   if (waiting.parent_entry) core_.index.hold(waiting.parent_entry, &Entry::n_waiting);
   waiting.number = ++last_number_;
   ++n_queued_;
@@ -180,7 +181,7 @@ void StoreWriter::enqueue(Group& fresh) {
 bool StoreWriter::has(const RecordName& name, const Digest128& parent, bool exact) const {
   const auto [begin, end] = by_key_.equal_range(name.key);
   return std::any_of(begin, end, [&](const auto& item) {
-    const RecordHead& head = item.second->draft.head;
+    const RecordHead& head = item.second->head;
     return head.kind == RecordKind::kPage && head.chain == name.chain && head.parent_payload == parent &&
            (head.exact() || !exact);
   });
@@ -364,7 +365,7 @@ void StoreWriter::fit(Group& group) {
   if (budget == 0) return;
   const auto placed_bytes = [&](const Waiting& waiting) {
     const uint64_t bytes = waiting.fate == Fate::kOpen ? waiting.record.size() : 0;
-    if (core_.is_named(waiting.draft.head.kind)) return bytes;
+    if (core_.is_named(waiting.head.kind)) return bytes;
     return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
   };
   uint64_t all = 0, room = budget;
@@ -417,7 +418,7 @@ void StoreWriter::settle(Group& group) {
 }
 
 void StoreWriter::settle(Waiting& waiting, Group& group) {
-  RecordHead& head = waiting.draft.head;
+  const RecordHead& head = waiting.draft.head;
   Entry* entry = nullptr;
   if (waiting.parent_gone && waiting.fate == Fate::kWritten) waiting.fate = Fate::kParentGone;
   if (waiting.fate == Fate::kWritten) publish(waiting);

@@ -54,7 +54,8 @@ class StoreWriter {
     Status status;
   };
   struct Waiting {
-    RecordDraft draft;
+    RecordHead head;    // as it came in, under the mutex
+    RecordDraft draft;  // the writer's; its head is the record's when it has been encoded
     uint64_t number = 0;
     uint64_t bytes = 0;             // at most so many, as a record
     Waiting* parent = nullptr;      // waits too
