@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -270,11 +271,16 @@ Status MemoryVolume::commit() {
     drop_uncommitted();
     return status;
   }
-  for (const Place& place : uncommitted_) disk_->segments_[place.segment].records[place.offset].committed = true;
-  for (auto& [name, bytes] : uncommitted_named_) {
-    shown_named_[name] = bytes;
-    disk_->named_[name] = {std::move(bytes), true};
+  try {
+    for (auto& [name, bytes] : uncommitted_named_) {
+      shown_named_[name] = bytes;
+      disk_->named_[name] = {std::move(bytes), true};
+    }
+  } catch (const std::bad_alloc&) {
+    drop_uncommitted();
+    throw;
   }
+  for (const Place& place : uncommitted_) disk_->segments_[place.segment].records[place.offset].committed = true;
   uncommitted_.clear();
   uncommitted_named_.clear();
   return {};
