@@ -65,6 +65,10 @@ struct SnapshotContent {
 int64_t first_open_row(int64_t open_low, int64_t n_tokens);
 uint64_t open_rows_bytes(const kv::PageGeometry& geometry);
 
+// What a file or a record gives to zstd, which falls back to raw where that gains too little: the one place that decides
+// it, by the experiments in lib/snapshot/FORMAT.md.
+bool tries_zstd(snapshot::SectionType type);
+
 // Options of a section: critical or not, whether compression is tried, chunks that hold whole units of `unit_bytes`
 // (pages, rows; 0: none).
 snapshot::SectionOptions section_options(snapshot::SectionType type, uint64_t unit_bytes, bool compress,

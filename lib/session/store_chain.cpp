@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "kv/page_image.h"
+#include "session/snapshot_planes.h"
 
 namespace dsv41::session {
 namespace {
@@ -193,7 +194,7 @@ Result<store::RecordDraft> draft_of_page(const kv::PagePool& pages, PageId page,
   draft.ids.assign(ids.begin(), ids.end());
   if (!kv::is_exact(pages.provenance(page))) draft.hits = *pages.provenance(page);
   const kv::PlaneBytes planes = kv::plane_bytes(pages.geometry(), kv::kPageTokens);
-  for (size_t i = 0; i < planes.size(); ++i) draft.planes.push_back({planes[i], i % 2 == 1});  // scales gain by zstd
+  for (size_t i = 0; i < planes.size(); ++i) draft.planes.push_back({planes[i], tries_zstd(kPlaneSections[i])});
   return draft;
 }
 
