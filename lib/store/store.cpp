@@ -39,8 +39,9 @@ Lease::Lease(Lease&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)), entry_(std::exchange(other.entry_, nullptr)) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
-  std::swap(store_, other.store_);
-  std::swap(entry_, other.entry_);
+  Lease mine = std::move(*this);  // let go at the end
+  store_ = std::exchange(other.store_, nullptr);
+  entry_ = std::exchange(other.entry_, nullptr);
   return *this;
 }
 
@@ -84,7 +85,7 @@ Store::~Store() {
   std::lock_guard writing(core.writing);
   try {
     static_cast<void>(parts_->upkeep.settle_named().ok());
-    if (core.catalogue_changed) static_cast<void>(parts_->upkeep.save_catalogue().ok());
+    if (core.last_change > core.last_saved_change) static_cast<void>(parts_->upkeep.save_catalogue().ok());
   } catch (const std::bad_alloc&) {
     // Times of use are lost, and files that are left over are found again.
   }
@@ -172,6 +173,7 @@ Status Store::flush(const CancelFlag* cancel) { return parts_->writer.flush(canc
 bool Store::has(const RecordName& name, const Digest128& parent, bool exact) {
   StoreCore& core = parts_->core;
   const uint64_t now = core.now();
+  parts_->writer.tidy_if_due(now);
   std::lock_guard lock(core.mutex);
   Entry* const entry = core.index.find(RecordKind::kPage, name);
   if (entry && entry->head.parent_payload == parent && (entry->head.exact() || !exact)) {
@@ -193,7 +195,7 @@ Status Store::pin(const RecordKey& key, std::string_view reason) {
     std::lock_guard lock(core.mutex);
     if (!core.index.find_key(key)) return Status(Code::kNOT_FOUND, "store: no record " + key_text(key));
     core.index.pin(key, reason);
-    core.catalogue_changed = true;
+    core.note_change();
   }
   Status saved = parts_->upkeep.save_catalogue();
   std::lock_guard lock(core.mutex);
@@ -212,7 +214,7 @@ Status Store::unpin(const RecordKey& key) {
     if (!text) return Status(Code::kSTATE, "store: no pin on " + key_text(key));
     reason = *text;
     core.index.unpin(key);
-    core.catalogue_changed = true;
+    core.note_change();
   }
   Status saved = parts_->upkeep.save_catalogue();
   std::lock_guard lock(core.mutex);
@@ -231,7 +233,7 @@ Status Store::remove(const RecordKey& key) {
     if (!entry) return Status(Code::kNOT_FOUND, "store: no record " + key_text(key));
     if (StoreIndex::any_kept(entry)) return Status(Code::kBUSY, "store: leased or pinned");
     core.index.drop_for_good(entry, &core.spare, &core.left);
-    core.catalogue_changed = true;
+    core.note_change();
   }
   Status saved = parts_->upkeep.save_catalogue();
   Status settled = parts_->upkeep.settle_named();

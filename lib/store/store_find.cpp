@@ -37,7 +37,7 @@ void Store::Parts::count_miss(Miss miss) {
 
 void Store::Parts::use(Entry* entry, uint64_t now_unix_ns) {
   core.index.use(entry, now_unix_ns);
-  core.catalogue_changed = true;
+  core.note_change();
 }
 
 // ---- Where others may have put something ---------------------------------------------------------------------------
@@ -84,6 +84,7 @@ std::vector<Lease> Store::match(std::span<const RecordName> pages, const Wanted&
   StoreCore& core = parts_->core;
   const uint64_t now = core.now();
   if (!core.read_only) parts_->upkeep.expire(false);
+  parts_->writer.tidy_if_due(now);
   std::vector<Lease> found;
   found.reserve(pages.size());
   Parts::Miss miss = Parts::Miss::kNone;
@@ -114,6 +115,7 @@ Lease Store::find_page(const RecordName& name, const Digest128& parent, const Wa
   StoreCore& core = parts_->core;
   const uint64_t now = core.now();
   if (!core.read_only) parts_->upkeep.expire(false);
+  parts_->writer.tidy_if_due(now);
   Parts::Miss miss = Parts::Miss::kNone;
   std::unique_lock lock(core.mutex);
   Entry* entry = parts_->find_page(name, parent, wanted, &miss);

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 

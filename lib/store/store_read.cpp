@@ -42,7 +42,9 @@ Status Store::Parts::fetch(const Entry* entry, std::vector<std::byte>* record, u
 }
 
 Status Store::Parts::check_head(const Entry& entry, std::span<const std::byte> record) const {
-  DSV41_TRY_ASSIGN(const RecordHead head, decode_head(record));
+  DSV41_TRY_ASSIGN(RecordHead head, decode_head(record));
+  // Another process may have put the same again.
+  if (core.is_named(head.kind)) head.written_unix_ns = entry.head.written_unix_ns;
   if (head == entry.head) return {};
   // entry.place does not change from a name to a segment or back.
   if (core.is_named(entry.head.kind)) return Status(Code::kNOT_FOUND, "store: another record has its name");
@@ -140,7 +142,7 @@ void Store::Parts::quarantine(Entry* entry, std::string_view why) {
     if (!core.read_only && damaged.place.segment == 0) core.damaged.push_back(std::move(damaged));
     core.last_problem.swap(problem);
     ++core.counters.n_quarantined;
-    core.catalogue_changed = core.catalogue_urgent = true;
+    core.note_urgent_change();
   }
   writer.tidy_soon();
 }

@@ -1,6 +1,7 @@
 #include "store/store_upkeep.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace dsv41::store {
@@ -80,7 +81,7 @@ uint64_t StoreUpkeep::evict(uint64_t bytes) {
       core_.index.drop(victim, &core_.left);
       ++core_.counters.n_evicted;
     }
-    if (evicted > 0) core_.catalogue_changed = true;
+    if (evicted > 0) core_.note_change();
   }
   static_cast<void>(settle_named().ok());
   return evicted;
@@ -97,7 +98,7 @@ void StoreUpkeep::expire(bool all) {
       Entry* const parent = entry->parent;
       index.drop(entry, &core_.left);
       ++core_.counters.n_expired;
-      core_.catalogue_changed = true;
+      core_.note_change();
       entry = parent;
     }
   };
@@ -110,42 +111,31 @@ void StoreUpkeep::expire(bool all) {
 
 // ---- Records under their own names ---------------------------------------------------------------------------------
 
+// Until one fails.
 Status StoreUpkeep::remove_named(std::vector<NamedRecord> StoreCore::*list, bool set_aside) {
-  Status first;
-  size_t n = 0;
-  {
-    std::lock_guard lock(core_.mutex);
-    n = (core_.*list).size();
-  }
-  for (size_t i = 0; i < n; ++i) {
+  for (;;) {
     NamedRecord record;
     {
       std::lock_guard lock(core_.mutex);
-      if ((core_.*list).empty()) break;  // somebody has put one there again
-      record = (core_.*list).front();
+      if ((core_.*list).empty()) return {};
+      record = (core_.*list).back();
     }
     Status status = set_aside ? core_.volume->set_aside(record.head, record.place)
                               : core_.volume->remove(record.head, record.place);
-    const bool done = status.ok() || status.code() == Code::kNOT_FOUND;
-    if (!done && first.ok()) first = std::move(status);
+    if (!status.ok() && status.code() != Code::kNOT_FOUND) return status;
     std::lock_guard lock(core_.mutex);
-    std::vector<NamedRecord>& records = core_.*list;
-    const auto it = std::find_if(records.begin(), records.end(), [&](const NamedRecord& one) {
+    // Another one may have come meanwhile, or this one may be wanted again.
+    std::erase_if(core_.*list, [&](const NamedRecord& one) {
       return one.head.kind == record.head.kind && one.head.key == record.head.key;
     });
-    if (it == records.end()) continue;
-    if (done) {
-      records.erase(it);
-    } else {
-      std::rotate(it, it + 1, records.end());
-    }
   }
-  return first;
 }
 
 Status StoreUpkeep::settle_named() {
   Status removed = remove_named(&StoreCore::left, false);
   Status set_aside = remove_named(&StoreCore::damaged, true);
+  std::lock_guard lock(core_.mutex);
+  core_.settling_failed = !removed.ok() || !set_aside.ok();
   return removed.ok() ? std::move(set_aside) : std::move(removed);
 }
 
@@ -268,7 +258,7 @@ Status StoreUpkeep::remove_segment(uint64_t number) {
   std::lock_guard lock(core_.mutex);
   core_.index.forget_segment(number);
   ++core_.counters.segments_compacted;
-  core_.catalogue_changed = true;
+  core_.note_change();
   return {};
 }
 
@@ -280,30 +270,39 @@ void StoreUpkeep::tidy() {
   make_room(0);
   const Space space = measure();
   static_cast<void>(compact_best(space, UINT64_MAX, Eager::kHalfOfEnded).ok());
-  bool due = false;
   const uint64_t now = core_.now();
+  bool due = false;
   {
     std::lock_guard lock(core_.mutex);
-    const bool late = now < core_.catalogue_unix_ns || now - core_.catalogue_unix_ns >= kCatalogueIntervalNs;
-    due = core_.catalogue_changed && (core_.catalogue_urgent || late);
+    due = core_.is_catalogue_due(now);
   }
   if (due) static_cast<void>(save_catalogue().ok());
   note_sizes();
 }
 
 Status StoreUpkeep::save_catalogue() {
+  uint64_t change = 0;
+  Status status;
+  try {
+    status = write_catalogue(&change);
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kNO_MEMORY, "store: catalogue");
+  }
+  const uint64_t now = core_.now();
+  std::lock_guard lock(core_.mutex);
+  core_.catalogue_unix_ns = now;  // what fails is not tried again at once
+  if (status.ok()) core_.last_saved_change = change;
+  return status;
+}
+
+Status StoreUpkeep::write_catalogue(uint64_t* change) {
   Catalogue catalogue;
   {
     std::lock_guard lock(core_.mutex);
     catalogue = core_.index.catalogue();
-    core_.catalogue_changed = core_.catalogue_urgent = false;
+    *change = core_.last_change;
   }
-  Status status = core_.volume->write_catalogue(catalogue);
-  const uint64_t now = core_.now();
-  std::lock_guard lock(core_.mutex);
-  core_.catalogue_unix_ns = now;
-  if (!status.ok()) core_.catalogue_changed = true;  // tried again after the next interval
-  return status;
+  return core_.volume->write_catalogue(catalogue);
 }
 
 void StoreUpkeep::note_sizes() {

@@ -20,7 +20,6 @@ namespace dsv41::store {
 class StoreUpkeep {
  public:
   static constexpr uint64_t kCheapBytes = uint64_t{1} << 20;
-  static constexpr uint64_t kCatalogueIntervalNs = uint64_t{600} * 1000 * 1000 * 1000;
 
   explicit StoreUpkeep(StoreCore& core) : core_(core) {}
 
@@ -32,7 +31,7 @@ class StoreUpkeep {
   // What has come up since the last time: expiry, the budget, a segment to compact, files to remove, the catalogue.
   void tidy();
   Result<GcReport> gc(uint64_t target_bytes, const CancelFlag* cancel);
-  Status save_catalogue();
+  Status save_catalogue();  // NO_MEMORY too is told as a failure
   // Removes and sets aside what must not stay under its name. The first failure; what failed is tried again next time.
   Status settle_named();
   // The sizes that stats() tells.
@@ -67,6 +66,7 @@ class StoreUpkeep {
   };
   Status copy_live(std::vector<Copy>& copies);
   Status remove_segment(uint64_t number);
+  Status write_catalogue(uint64_t* change);
   Status remove_named(std::vector<NamedRecord> StoreCore::*list, bool set_aside);
 
   StoreCore& core_;

@@ -104,7 +104,7 @@ PutOutcome StoreWriter::judge(Waiting& waiting, uint64_t n_tokens, uint64_t now_
   const bool stays = there && core_.is_named(head.kind) && there->n_leases > 0;
   if (there && (stays || covers(there->head, head))) {
     core_.index.use(there, now_unix_ns);
-    core_.catalogue_changed = true;
+    core_.note_change();
     return PutOutcome::kPresent;
   }
   waiting.parent = nullptr;
@@ -244,16 +244,26 @@ void StoreWriter::stop() {
 
 void StoreWriter::tidy_soon() {
   if (core_.read_only) return;
-  if (core_.options.background) {
-    {
-      std::lock_guard lock(core_.mutex);
-      tidy_wanted_ = true;
-    }
-    work_.notify_one();
-    return;
-  }
+  if (core_.options.background) return wake();
   std::lock_guard writing(core_.writing);
   tidy();
+}
+
+void StoreWriter::tidy_if_due(uint64_t now_unix_ns) {
+  if (core_.read_only || !core_.options.background) return;
+  {
+    std::lock_guard lock(core_.mutex);
+    if (!core_.is_upkeep_due(now_unix_ns)) return;
+  }
+  wake();
+}
+
+void StoreWriter::wake() {
+  {
+    std::lock_guard lock(core_.mutex);
+    tidy_wanted_ = true;
+  }
+  work_.notify_one();
 }
 
 void StoreWriter::run() {

@@ -39,6 +39,8 @@ class StoreWriter {
   void drain();
   // There is something to tidy up; without a thread it is done here.
   void tidy_soon();
+  // The same, after a record was used, where there is a thread to do it.
+  void tidy_if_due(uint64_t now_unix_ns);
 
   // Under the mutex: whether a page of that name waits (see Store::has).
   bool has(const RecordName& name, const Digest128& parent, bool exact) const;
@@ -87,6 +89,7 @@ class StoreWriter {
   void tell_children(const Waiting& waiting, Group& group, Entry* entry);
   bool wait(std::unique_lock<std::mutex>& lock, uint64_t number, const CancelFlag* cancel);
 
+  void wake();
   // By who holds StoreCore::writing.
   void tidy();
   void write_group();

@@ -157,14 +157,6 @@ uint64_t MemoryDisk::bytes_appended() const {
   return bytes_appended_;
 }
 
-void MemoryDisk::lose_uncommitted() {
-  std::lock_guard lock(mutex_);
-  for (auto& [number, segment] : segments_) {
-    std::erase_if(segment.records, [](const auto& record) { return !record.second.committed; });
-    segment.ended = true;
-  }
-}
-
 store::Catalogue MemoryDisk::catalogue() const {
   std::lock_guard lock(mutex_);
   return catalogue_;

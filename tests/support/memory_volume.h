@@ -2,7 +2,7 @@
 // at it with a second volume, damage a record, and let the n-th call fail or hang.
 //
 // As a folder has: pages in segments, states under their names. With all_named as the host's objects are: everything
-// under its name, and find() finds it. What a commit has not covered is gone after lose_uncommitted().
+// under its name, and find() finds it.
 #pragma once
 
 #include <condition_variable>
@@ -56,7 +56,6 @@ class MemoryDisk {
   bool has(store::RecordKind kind, const store::RecordKey& key) const;
   size_t n_set_aside() const;
   uint64_t bytes_appended() const;
-  void lose_uncommitted();
   store::Catalogue catalogue() const;
 
  private:
