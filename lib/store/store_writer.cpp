@@ -171,6 +171,7 @@ void StoreWriter::enqueue(Group& fresh) {
   Waiting& waiting = fresh.front();
   by_key_.emplace(waiting.head.key, &waiting);
   if (waiting.parent_entry) core_.index.hold(waiting.parent_entry, &Entry::n_waiting);
+  if (waiting.parent) waiting.next_sibling = std::exchange(waiting.parent->first_child, &waiting);
   waiting.number = ++last_number_;
   ++n_queued_;
   queued_bytes_ += waiting.bytes;
@@ -424,10 +425,10 @@ Status StoreWriter::append(Group& group) {
 // ---- What has become of them ---------------------------------------------------------------------------------------
 
 void StoreWriter::settle(Group& group) {
-  for (Waiting& waiting : group) settle(waiting, group);
+  for (Waiting& waiting : group) settle(waiting);
 }
 
-void StoreWriter::settle(Waiting& waiting, Group& group) {
+void StoreWriter::settle(Waiting& waiting) {
   const RecordHead& head = waiting.draft.head;
   Entry* entry = nullptr;
   if (waiting.parent_gone && waiting.fate == Fate::kWritten) waiting.fate = Fate::kParentGone;
@@ -449,7 +450,7 @@ void StoreWriter::settle(Waiting& waiting, Group& group) {
       first_status_ = std::move(waiting.status);
     }
   }
-  tell_children(waiting, group, entry);
+  tell_children(waiting, entry);
   if (waiting.ticket) {
     waiting.ticket->fate = waiting.fate;
     waiting.ticket->status = std::move(waiting.status);
@@ -496,15 +497,13 @@ void StoreWriter::note_dead(const Waiting& waiting) {
   }
 }
 
-void StoreWriter::tell_children(const Waiting& waiting, Group& group, Entry* entry) {
-  for (Group* list : {&group, &queue_}) {
-    for (Waiting& child : *list) {
-      if (child.parent != &waiting) continue;
-      child.parent = nullptr;
-      child.parent_entry = entry;
-      child.parent_gone = entry == nullptr;
-      if (entry) core_.index.hold(entry, &Entry::n_waiting);
-    }
+// entry: what it has become; null: nothing.
+void StoreWriter::tell_children(const Waiting& waiting, Entry* entry) {
+  for (Waiting* child = waiting.first_child; child; child = child->next_sibling) {
+    child->parent = nullptr;
+    child->parent_entry = entry;
+    child->parent_gone = entry == nullptr;
+    if (entry) core_.index.hold(entry, &Entry::n_waiting);
   }
 }
 

@@ -59,8 +59,10 @@ class StoreWriter {
     RecordHead head;    // as it came in, under the mutex
     RecordDraft draft;  // the writer's; its head is the record's when it has been encoded
     uint64_t number = 0;
-    uint64_t bytes = 0;             // at most so many, as a record
-    Waiting* parent = nullptr;      // waits too
+    uint64_t bytes = 0;         // at most so many, as a record
+    Waiting* parent = nullptr;  // waits too, in front of this one
+    Waiting* first_child = nullptr;
+    Waiting* next_sibling = nullptr;
     Entry* parent_entry = nullptr;  // held
     bool parent_gone = false;
     Ticket* ticket = nullptr;
@@ -83,10 +85,10 @@ class StoreWriter {
   void enqueue(Group& fresh);
   Group take_group();
   void settle(Group& group);
-  void settle(Waiting& waiting, Group& group);
+  void settle(Waiting& waiting);
   void publish(Waiting& waiting);
   void note_dead(const Waiting& waiting);
-  void tell_children(const Waiting& waiting, Group& group, Entry* entry);
+  void tell_children(const Waiting& waiting, Entry* entry);
   bool wait(std::unique_lock<std::mutex>& lock, uint64_t number, const CancelFlag* cancel);
 
   void wake();
