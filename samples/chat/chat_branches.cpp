@@ -23,7 +23,8 @@ std::string counted(uint64_t n, const char* what) { return std::to_string(n) + "
 }  // namespace
 
 Branches::Branches(Engine& engine, const Options& options) : engine_(engine) {
-  branches_.push_back({++last_number_, "main", Conversation(options), engine.new_session(), 0, std::nullopt, 0});
+  branches_.push_back({++last_number_, "main", Conversation(options), engine.new_session(), *options.seed, 0,
+                       std::nullopt, std::nullopt, 0});
   make_current(&branches_.back());
 }
 
@@ -42,12 +43,30 @@ Branch* Branches::fork(const std::string& name, std::string* why_not) {
     *why_not = "there is a branch " + wanted + " already";
   } else {
     Session session = engine_.fork(current_->session);
-    branches_.push_back({++last_number_, wanted, current_->conversation, std::move(session), current_->n_regenerated,
-                         current_->last_report, 0});
+    branches_.push_back({++last_number_, wanted, current_->conversation, std::move(session), current_->seed,
+                         current_->n_regenerated, current_->last_report, current_->loaded, 0});
     make_current(&branches_.back());
     return current_;
   }
   return nullptr;
+}
+
+void Branches::take_in(Conversation conversation, LoadedChat loaded, uint64_t seed, uint64_t n_regenerated) {
+  if (current_->conversation.n_turns() > 0) {
+    const std::string& wanted = loaded.report.name;
+    const bool is_free = wanted.find_first_not_of("0123456789") != std::string::npos && !find(wanted);
+    const size_t number = ++last_number_;
+    branches_.push_back({number, is_free ? wanted : std::to_string(number), std::move(conversation), Session(), seed, 0,
+                         std::nullopt, std::nullopt, 0});
+    make_current(&branches_.back());
+  } else {
+    current_->conversation = std::move(conversation);
+  }
+  current_->session = std::move(loaded.session);
+  current_->seed = seed;
+  current_->n_regenerated = n_regenerated;
+  current_->last_report.reset();
+  current_->loaded = std::move(loaded.report);
 }
 
 Branch* Branches::find(const std::string& name_or_number) {

@@ -9,6 +9,7 @@
 
 #include "chat_conversation.h"
 #include "chat_engine.h"
+#include "chat_saves.h"
 
 namespace dsv41_chat {
 
@@ -17,8 +18,10 @@ struct Branch {
   std::string name;
   Conversation conversation;
   Session session;
+  uint64_t seed = 0;                      // of the draws
   uint64_t n_regenerated = 0;             // of the last message
   std::optional<TurnReport> last_report;  // of the last answer that was made on this branch
+  std::optional<LoadReport> loaded;       // where the conversation came from a file
   uint64_t used_at = 0;                   // when it was last the current one, counted in switches
 };
 
@@ -35,6 +38,9 @@ class Branches {
   // A branch that goes on from the current one and becomes it. Empty name: its number. Nothing, with the reason, if the
   // name will not do.
   Branch* fork(const std::string& name, std::string* why_not);
+  // Takes a loaded conversation in and makes its branch the current one: this branch if it has no turns, else a new one
+  // that bears the save's name if that is free, or its number.
+  void take_in(Conversation conversation, LoadedChat loaded, uint64_t seed, uint64_t n_regenerated);
   // Makes the branch with that name or number the current one; nothing if there is none.
   Branch* switch_to(const std::string& name_or_number);
   // Empties the session of the branch that was left longest ago, so that its memory can serve the current one. Its

@@ -1,6 +1,32 @@
 #include "chat_conversation.h"
 
+#include <algorithm>
+
 namespace dsv41_chat {
+namespace {
+
+bool is_user(const Json& message) {
+  return message.is_object() && message.value("role", Json()) == "user" && message.contains("content") &&
+         message["content"].is_string();
+}
+
+bool is_reply(const Json& message) {
+  if (!message.is_object() || message.value("role", Json()) != "assistant") return false;
+  if (!message.contains("tokens")) return message.contains("content") && message["content"].is_string();
+  const Json& tokens = message["tokens"];
+  return tokens.is_array() &&
+         std::all_of(tokens.begin(), tokens.end(), [](const Json& token) { return token.is_number_integer(); });
+}
+
+// User and assistant in turn, from user on.
+bool are_turns(const Json& turns) {
+  if (!turns.is_array()) return false;
+  for (size_t i = 0; i < turns.size(); ++i)
+    if (!(i % 2 == 0 ? is_user(turns[i]) : is_reply(turns[i]))) return false;
+  return true;
+}
+
+}  // namespace
 
 void Conversation::set_system(const std::string& text) { system_ = text; }
 
@@ -49,6 +75,17 @@ Json Conversation::request() const {
           {"mode", options_.thinking ? "thinking" : "chat"},
           {"effort", options_.effort},
           {"drop_thinking", options_.drop_thinking}};
+}
+
+Json Conversation::to_json() const { return {{"system", system_}, {"turns", turns_}}; }
+
+bool Conversation::from_json(const Json& value) {
+  if (!value.is_object() || !value.contains("system") || !value["system"].is_string() || !value.contains("turns") ||
+      !are_turns(value["turns"]))
+    return false;
+  system_ = value["system"].get<std::string>();
+  turns_ = value["turns"];
+  return true;
 }
 
 }  // namespace dsv41_chat

@@ -31,6 +31,11 @@ class Conversation {
   // The request of dsv41_chat_render.
   Json request() const;
 
+  // System prompt and turns, for a file. from_json takes such a value in place of what is there; false, and nothing
+  // changes, if it is something else.
+  Json to_json() const;
+  bool from_json(const Json& value);
+
  private:
   Options options_;
   std::string system_;

@@ -8,31 +8,9 @@ namespace {
 constexpr uint64_t kPoolContexts = 4;  // branches share what they have in common; the rest of this is cache
 constexpr uint64_t kWindowLifeNs = uint64_t{60} * 60 * 1000 * 1000 * 1000;  // somebody who types may pause for long
 
-// A struct of the header with its size and defaults set.
-template <class T>
-T made_by(void (*init)(T*, size_t)) {
-  T value;
-  init(&value, sizeof value);
-  return value;
-}
-
-// Calls the library with an error struct as the last argument; throws unless the answer is OK.
-template <class Function, class... Arguments>
-void call(Function function, Arguments... arguments) {
-  dsv41_error error = made_by(dsv41_error_init);
-  if (function(arguments..., &error) < 0) throw ApiError(error);
-}
-
-// Reads a list through the two calls of the header's buffer convention.
-template <class T, class Function>
-std::vector<T> read_list(Function function) {
-  size_t n = 0;
-  call([&](dsv41_error* error) { return function(nullptr, size_t{0}, &n, error); });
-  std::vector<T> list(n);
-  if (n > 0) call([&](dsv41_error* error) { return function(list.data(), list.size(), &n, error); });
-  list.resize(n);
-  return list;
-}
+using dsv41_samples::call;
+using dsv41_samples::made_by;
+using dsv41_samples::read_list;
 
 int32_t show_progress(void* user, const dsv41_progress* progress) {
   const bool open = progress->phase == DSV41_PHASE_OPEN;
@@ -97,10 +75,6 @@ int32_t take_token(void* user, const dsv41_token_event* event) {
 
 }  // namespace
 
-ApiError::ApiError(const dsv41_error& error)
-    : std::runtime_error(error.message[0] ? std::string(error.message) : std::string(dsv41_status_text(error.code))),
-      code_(error.code) {}
-
 Engine::Engine(const Options& options) : options_(options) {
   auto runtime_options = made_by(dsv41_runtime_options_init);
   runtime_options.n_threads = options.n_threads;
@@ -139,10 +113,15 @@ Engine::Engine(const Options& options) : options_(options) {
   pool_.reset(pool);
 }
 
-Session Engine::new_session() const {
+dsv41_session_options Engine::session_options() const {
   auto session_options = made_by(dsv41_session_options_init);
   session_options.decoder = options_.full_decoder ? DSV41_DECODER_FULL : DSV41_DECODER_BOUNDED;
   session_options.max_tokens = context_tokens_;
+  return session_options;
+}
+
+Session Engine::new_session() const {
+  const dsv41_session_options session_options = this->session_options();
   dsv41_session* session = nullptr;
   call(dsv41_session_create, pool_.get(), &session_options, &session);
   return Session(session);

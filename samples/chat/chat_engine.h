@@ -11,41 +11,22 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chat_options.h"
 #include "chat_terminal.h"
+#include "samples/common/api_calls.h"
 
 namespace dsv41_chat {
 
 using Json = nlohmann::ordered_json;
 
-// A call of the library failed.
-class ApiError : public std::runtime_error {
- public:
-  explicit ApiError(const dsv41_error& error);
-  int32_t code() const { return code_; }
-
- private:
-  int32_t code_;
-};
-
-template <auto release>
-struct Releaser {
-  template <class T>
-  void operator()(T* handle) const {
-    release(handle);
-  }
-};
-template <class T, auto release>
-using Handle = std::unique_ptr<T, Releaser<release>>;
-
-using Session = Handle<dsv41_session, dsv41_session_release>;
+using dsv41_samples::ApiError;
+using dsv41_samples::Handle;
+using dsv41_samples::Session;
 
 // What one answer has cost.
 struct TurnReport {
@@ -91,6 +72,8 @@ class Engine {
 
   // An empty session. It takes nothing of the pool before its first answer.
   Session new_session() const;
+  // What each session of the chat is made with.
+  dsv41_session_options session_options() const;
   // A session with the same tokens; shares all memory until one of the two goes on.
   Session fork(const Session& session) const;
   // Throws ApiError; the session then holds any part of the conversation and the next answer sorts it out.
@@ -108,6 +91,11 @@ class Engine {
   dsv41_pool_stats pool_stats() const;
   const dsv41_model_info& model_info() const { return model_info_; }
   uint64_t context_tokens() const { return context_tokens_; }
+  // For chat_saves.cpp, which calls the library too. They live as long as the engine.
+  dsv41_runtime* runtime() const { return runtime_.get(); }
+  dsv41_model* model() const { return model_.get(); }
+  dsv41_pool* pool() const { return pool_.get(); }
+  dsv41_cancel* cancel() const { return cancel_.get(); }
 
  private:
   std::vector<int32_t> render(const Json& request) const;

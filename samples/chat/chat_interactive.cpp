@@ -6,6 +6,7 @@
 #include "chat_branches.h"
 #include "chat_printer.h"
 #include "chat_report.h"
+#include "chat_saves.h"
 #include "chat_terminal.h"
 
 namespace dsv41_chat {
@@ -19,6 +20,9 @@ constexpr const char* kHelp =
     "/fork NAME    start a branch that goes on from here, and go to it (/fork alone numbers it)\n"
     "/switch NAME  go to the branch with that name or number\n"
     "/branches     list the branches\n"
+    "/save NAME    save this conversation, or save it again: messages, tokens and KV memory in one file\n"
+    "/load NAME    go on with a saved conversation, on a branch of its own if this one has messages\n"
+    "/list         list what is saved\n"
     "/reset        start a new conversation on this branch; the system prompt stays\n"
     "/stats        what the last answer reused, computed and replayed; tokens per second; KV memory\n"
     "/help         this list\n"
@@ -29,11 +33,23 @@ constexpr const char* kHelp =
 class Talk {
  public:
   Talk(Engine& engine, const Options& options)
-      : engine_(engine), options_(options), branches_(engine, options), editor_(options.history_file) {}
+      : engine_(engine),
+        options_(options),
+        branches_(engine, options),
+        saves_(engine, options.saves_folder),
+        editor_(options.history_file) {}
 
   int run() {
+    const int exit_code = converse();
+    if (options_.saves_on_leaving && conversation().n_turns() > 0) save(kLastSave);
+    return exit_code;
+  }
+
+ private:
+  int converse() {
     print_dim(options_.model + " (" + engine_.model_info().backend + "), " + std::to_string(engine_.context_tokens()) +
               " tokens of context. /help lists the commands.\n");
+    if (options_.resume) load(*options_.resume);
     bool warned = false;  // the last thing that happened was Ctrl-C at the prompt
     while (!leaving_) {
       std::string line;
@@ -57,7 +73,6 @@ class Talk {
     return kAnswered;
   }
 
- private:
   Branch& branch() { return branches_.current(); }
   Conversation& conversation() { return branches_.current().conversation; }
 
@@ -95,6 +110,12 @@ class Talk {
       switch_to(rest);
     } else if (name == "/branches" || name == "/switch") {
       print_dim(branches_.list());
+    } else if (name == "/save") {
+      save(rest);
+    } else if (name == "/load") {
+      load(rest);
+    } else if (name == "/list") {
+      print_dim(saves_.list());
     } else if (name == "/reset") {
       reset();
     } else if (name == "/stats") {
@@ -166,11 +187,51 @@ class Talk {
     print_dim("There is no branch " + name + ". /branches lists them.\n");
   }
 
+  void save(const std::string& name) {
+    const std::string problem = Saves::problem_of(name);
+    if (!problem.empty()) return print_dim("/save NAME: " + problem + ".\n");
+    if (conversation().n_turns() == 0) return print_dim("There is nothing to save.\n");
+    try {
+      Json chat = conversation().to_json();
+      chat["seed"] = branch().seed;
+      chat["n_regenerated"] = branch().n_regenerated;
+      print_dim("Saved as " + name + ": " + saved_text(saves_.save(name, branch().session, chat)) + ".\n");
+    } catch (const ApiError& error) {
+      print_dim("Not saved. " + explained(error));
+    }
+    take_interrupt();
+  }
+
+  static uint64_t number_in(const Json& chat, const char* key, uint64_t otherwise) {
+    const Json number = chat.value(key, Json());
+    return number.is_number_unsigned() ? number.get<uint64_t>() : otherwise;
+  }
+
+  void load(const std::string& name) {
+    const std::string problem = Saves::problem_of(name);
+    if (!problem.empty()) return print_dim("/load NAME: " + problem + ".\n");
+    try {
+      LoadedChat loaded = saves_.load(name, [this] { return make_room(); });
+      Conversation conversation(options_);
+      if (!conversation.from_json(loaded.chat))
+        return print_dim("Not loaded: " + name + " holds no conversation of this program.\n");
+      // The saved seed goes on, so that the draws are those of a talk that was never left.
+      const uint64_t seed = options_.seed_is_drawn ? number_in(loaded.chat, "seed", *options_.seed) : *options_.seed;
+      const uint64_t n_regenerated = number_in(loaded.chat, "n_regenerated", 0);
+      branches_.take_in(std::move(conversation), std::move(loaded), seed, n_regenerated);
+      print_dim("Now on " + branches_.line_of(branch()) + load_text(*branch().loaded));
+    } catch (const ApiError& error) {
+      print_dim("Not loaded. " + explained(error));
+    }
+    take_interrupt();
+  }
+
   void reset() {
     conversation().clear();
     engine_.reset(branch().session);
     branch().n_regenerated = 0;
     branch().last_report.reset();
+    branch().loaded.reset();
     print_dim("A new conversation.\n");
   }
 
@@ -215,7 +276,7 @@ class Talk {
   ReplyOptions reply_options() {
     ReplyOptions options;
     options.thinking = options_.thinking;
-    options.seed = *options_.seed + branch().n_regenerated;  // another text at the same place needs another seed
+    options.seed = branch().seed + branch().n_regenerated;  // another text at the same place needs another seed
     options.on_text = [this](std::string_view text, bool reasoning) { printer_.print(text, reasoning); };
     options.make_room = [this] { return make_room(); };
     return options;
@@ -241,13 +302,15 @@ class Talk {
         static_cast<unsigned long long>(session.position), static_cast<unsigned long long>(session.max_tokens),
         conversation().n_turns(), static_cast<double>(session.n_pages * pool.page_bytes) / 1024,
         static_cast<unsigned long long>(session.n_pages), static_cast<unsigned long long>(session.n_pages_shared));
-    print_dim((branch().last_report ? report_text(*branch().last_report) : "") + totals_text(engine_.totals()) + text +
-              pool_text(pool) + "seed        " + std::to_string(*options_.seed) + "\n");
+    print_dim((branch().last_report ? report_text(*branch().last_report) : "") + totals_text(engine_.totals()) +
+              (branch().loaded ? load_stats_text(*branch().loaded) : "") + text + pool_text(pool) + "seed        " +
+              std::to_string(branch().seed) + "\n");
   }
 
   Engine& engine_;
   const Options& options_;
   Branches branches_;
+  Saves saves_;
   LineEditor editor_;
   ReplyPrinter printer_;
   bool leaving_ = false;

@@ -1,5 +1,5 @@
 // dsv41-chat: talk with a model, answer one prompt, answer a list of conversations, or plan memory. Shows what a host
-// does with the C API: chat_engine.cpp and chat_plan.cpp hold every call of it.
+// does with the C API: chat_engine.cpp, chat_saves.cpp and chat_plan.cpp hold every call of it.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -97,6 +97,7 @@ int explain_open_failure(const Options& options, const ApiError& error) {
 
 int run(Options options) {
   if (options.plan) return print_plan(options);
+  options.seed_is_drawn = !options.seed;
   if (!options.seed) options.seed = std::random_device{}();
   const bool interactive = !options.prompt && !options.prompt_file && !options.jsonl_file && stdin_is_terminal();
 

@@ -119,6 +119,14 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   app.add_option("--seed", o.seed, "same seed, same text; none: another one each time")->type_name("NUMBER");
   app.add_option("--history", o.history_file, "file of the lines typed; \"\": none")->type_name("FILE");
 
+  CLI::Option* saves =
+      app.add_option("--saves", o.saves_folder,
+                     "folder of saved conversations; the last one is kept in it, as \"last\", when you leave")
+          ->type_name("FOLDER")
+          ->capture_default_str();
+  CLI::Option* resume =
+      app.add_flag("--resume{last}", o.resume, "go on with a saved conversation; --resume=NAME: that one");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -129,6 +137,7 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   o.thinking = think || mode == "thinking";
   o.drop_thinking = !keep_thinking;
   if (greedy) o.temperature = 0;
+  o.saves_on_leaving = saves->count() + resume->count() > 0;
   return std::nullopt;
 }
 

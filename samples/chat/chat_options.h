@@ -41,8 +41,13 @@ struct Options {
   uint32_t top_k = 0;
   double min_p = 0;
   std::optional<uint64_t> seed;  // none: drawn at random; /stats shows it
+  bool seed_is_drawn = false;    // a loaded conversation brings its own then
 
   std::string history_file;  // empty: none
+
+  std::string saves_folder = "chats";  // where /save, /load and /list work
+  bool saves_on_leaving = false;       // --saves or --resume was given: the last conversation is saved as kLastSave
+  std::optional<std::string> resume;   // save to begin with
 
   // --plan: instead of a conversation, tells the KV memory of a model.
   std::optional<std::string> plan;  // config.json, its folder, or a preset of the library
@@ -53,6 +58,7 @@ struct Options {
 };
 
 inline constexpr uint64_t kDefaultContextTokens = 65536;
+inline constexpr const char* kLastSave = "last";
 
 // Fills `options`. Returns nothing when the program shall go on, else the exit code after --help or a usage error,
 // whose text has been printed.

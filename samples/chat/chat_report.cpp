@@ -19,6 +19,8 @@ unsigned long long number(uint64_t n) { return n; }
 
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1024 * 1024); }
 
+double kib(uint64_t bytes) { return static_cast<double>(bytes) / 1024; }
+
 double per_second(uint64_t tokens, uint64_t ns) {
   return ns == 0 ? 0 : static_cast<double>(tokens) / (static_cast<double>(ns) * 1e-9);
 }
@@ -46,7 +48,6 @@ const char* source_text(uint32_t hit_source) {
     case DSV41_HIT_LIVE: return "live session";
     case DSV41_HIT_WINDOW: return "window in memory";
     case DSV41_HIT_PREFIX: return "cached pages";
-    case DSV41_HIT_STORE: return "a store";
     default: return "nothing";
   }
 }
@@ -93,6 +94,31 @@ std::string pool_text(const dsv41_pool_stats& pool) {
          formatted("            windows   %llu in memory, %.1f of %.1f MiB; %llu of %llu slots free\n",
                    number(pool.n_windows), mib(pool.window_cache_bytes), mib(pool.window_cache_budget_bytes),
                    number(pool.n_window_slots_free), number(pool.n_window_slots));
+}
+
+std::string saved_text(const dsv41_snapshot_info& info) {
+  return formatted("%llu tokens in %.1f KiB, %s", number(info.n_tokens), kib(info.total_bytes),
+                   info.kind == DSV41_SNAPSHOT_FULL
+                       ? "full: goes on bit for bit"
+                       : "prefix: the windows are not in memory, so a loaded conversation replays 128 tokens");
+}
+
+std::string load_text(const LoadReport& report) {
+  if (!report.problem.empty())
+    return "The messages are back, but not the tokens (" + report.problem + "): the next answer computes them again.\n";
+  return formatted(
+      "%llu tokens are back, read in %.1f ms. Of them the next turn replays %llu through the encoder and %llu "
+      "through the decoder.\n",
+      number(report.restore.position), static_cast<double>(report.restore.time_ns) * 1e-6,
+      number(report.replay.encoder_tokens_replayed), number(report.replay.decoder_tokens_replayed));
+}
+
+std::string load_stats_text(const LoadReport& report) {
+  if (!report.problem.empty()) return formatted("loaded      0 of %llu tokens\n", number(report.n_saved_tokens));
+  return formatted("loaded      %llu of %llu tokens, %s, %.1f KiB read, %llu pages that were in memory already\n",
+                   number(report.restore.position), number(report.n_saved_tokens),
+                   report.kind == DSV41_SNAPSHOT_FULL ? "full" : "prefix", kib(report.restore.bytes_read),
+                   number(report.restore.n_pages_shared));
 }
 
 std::string rewind_text(const dsv41_replay_info& info) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "chat_engine.h"
+#include "chat_saves.h"
 
 namespace dsv41_chat {
 
@@ -15,5 +16,9 @@ std::string totals_text(const Totals& totals);
 std::string pool_text(const dsv41_pool_stats& pool);
 // One line.
 std::string rewind_text(const dsv41_replay_info& info);
+std::string saved_text(const dsv41_snapshot_info& info);
+// Several lines: for the moment of loading; for /stats.
+std::string load_text(const LoadReport& report);
+std::string load_stats_text(const LoadReport& report);
 
 }  // namespace dsv41_chat

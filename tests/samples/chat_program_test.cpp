@@ -1,6 +1,5 @@
 // dsv41-chat as its users run it, on the nano model.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -8,41 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "samples/child_program.h"
+#include "samples/chat_talk.h"
 
 namespace dsv41::test {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-const std::string kNano = std::string(DSV41_SOURCE_DIR) + "/samples/nano";
-
-// A folder of its own for each test case, gone afterwards.
-struct Scratch {
-  Scratch() : path(fs::temp_directory_path() / ("dsv41_chat_test_" + std::to_string(getpid()) + "_" + next())) {
-    fs::create_directories(path);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path / name, std::ios::binary) << text;
-    return (path / name).string();
-  }
-  static std::string next() {
-    static int n = 0;
-    return std::to_string(n++);
-  }
-  fs::path path;
-};
-
-std::vector<std::string> chat_command(const std::vector<std::string>& arguments, const std::string& model = kNano) {
-  std::vector<std::string> command = {DSV41_CHAT, "--model", model, "--history", "", "--context", "4096"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return command;
-}
 
 ProgramOutput chat(const std::vector<std::string>& arguments, const std::string& input = "") {
   return run_program(chat_command(arguments), input);
@@ -66,39 +37,6 @@ std::vector<json> json_lines(const std::string& text) {
   return lines;
 }
 
-// Gives what the program says until it prompts: whole lines, without the branch's name in the prompt. Answers may hold
-// a "> " too, but hardly behind nothing or a branch's name at the start of a line. The progress bars of a slow machine,
-// which a terminal would have erased, are left out.
-std::string wait_for_prompt(PtyProgram& program) {
-  static const std::regex branch_name("(main|hats|b|[0-9]+)?");
-  static const std::regex progress_bar("reading the prompt( \\[[#.]*\\])? [0-9]+/[0-9]+ tokens");
-  std::string text;
-  for (;;) {
-    REQUIRE_MESSAGE(program.expect("> "), program.transcript());
-    text += program.before_match();
-    const size_t line = text.rfind('\n') + 1;
-    if (std::regex_match(text.substr(line), branch_name)) {
-      REQUIRE(program.wait_for_line_editor());
-      return std::regex_replace(text.substr(0, line), progress_bar, "");
-    }
-    text += "> ";
-  }
-}
-
-// Types a line at the prompt and gives what the program says until it prompts again.
-std::string say(PtyProgram& program, const std::string& line) {
-  program.type_line(line);
-  REQUIRE_MESSAGE(program.expect(line + "\n"), program.transcript());
-  return wait_for_prompt(program);
-}
-
-// The talk up to its first prompt.
-void start(PtyProgram& program) {
-  REQUIRE_MESSAGE(program.expect("/help"), program.transcript());
-  wait_for_prompt(program);
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 bool begins(const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; }
 
 std::string repeated(const std::string& text, int n) {
@@ -156,11 +94,6 @@ PoolFigures pool_figures(PtyProgram& program) {
   const PoolFigures figures{number(1), number(2), number(3), number(4), number(5), number(6)};
   CHECK(figures.n_free + figures.n_private + figures.n_sealed + figures.n_cached == figures.n_pages);
   return figures;
-}
-
-void quit(PtyProgram& program) {
-  program.type_line("/quit");
-  CHECK(program.exit_code() == 0);
 }
 
 // The answers of a talk of its own, without branches and cuts.

@@ -1,0 +1,74 @@
+// What each sample needs to call the C API from C++: structs with their size and defaults set, handles that release
+// themselves, errors as exceptions, lists through the two calls of the header's buffer convention.
+#pragma once
+
+#include <dsv41/dsv41.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace dsv41_samples {
+
+// A struct of the header with its size and defaults set.
+template <class T>
+T made_by(void (*init)(T*, size_t)) {
+  T value;
+  init(&value, sizeof value);
+  return value;
+}
+
+// A call of the library failed.
+class ApiError : public std::runtime_error {
+ public:
+  explicit ApiError(const dsv41_error& error)
+      : std::runtime_error(error.message[0] ? std::string(error.message) : std::string(dsv41_status_text(error.code))),
+        code_(error.code) {}
+  int32_t code() const { return code_; }
+
+ private:
+  int32_t code_;
+};
+
+// "CHECKSUM: what happened", for people.
+inline std::string explained(const ApiError& error) {
+  return std::string(dsv41_status_name(error.code())) + ": " + error.what();
+}
+
+// Calls the library with an error struct as the last argument. Throws when it fails, else gives the status: OK or a
+// positive one.
+template <class Function, class... Arguments>
+dsv41_status call(Function function, Arguments... arguments) {
+  dsv41_error error = made_by(dsv41_error_init);
+  const dsv41_status status = function(arguments..., &error);
+  if (status < 0) throw ApiError(error);
+  return status;
+}
+
+// Reads a list: `function` takes buffer, capacity, n and error.
+template <class T, class Function>
+std::vector<T> read_list(Function function) {
+  size_t n = 0;
+  call([&](dsv41_error* error) { return function(nullptr, size_t{0}, &n, error); });
+  std::vector<T> list(n);
+  if (n > 0) call([&](dsv41_error* error) { return function(list.data(), list.size(), &n, error); });
+  list.resize(n);
+  return list;
+}
+
+template <auto release>
+struct Releaser {
+  template <class T>
+  void operator()(T* handle) const {
+    release(handle);
+  }
+};
+template <class T, auto release>
+using Handle = std::unique_ptr<T, Releaser<release>>;
+
+using Runtime = Handle<dsv41_runtime, dsv41_runtime_release>;
+using Session = Handle<dsv41_session, dsv41_session_release>;
+using Snapshot = Handle<dsv41_snapshot, dsv41_snapshot_release>;
+
+}  // namespace dsv41_samples
