@@ -28,7 +28,8 @@ void check_prompts(int n_prompts, int n_first_pages, int key_bits) {
   int n_hits = 0;
   for (int i = 0; i < n_prompts; ++i) {
     CAPTURE(i);
-    const int first = static_cast<int>(random() % static_cast<uint32_t>(n_first_pages));
+    // Each of them once at first: with more than 8 for each key some must collide, whatever the pool's seed.
+    const int first = i < n_first_pages ? i : static_cast<int>(random() % static_cast<uint32_t>(n_first_pages));
     const Tokens prompt = joined(words(1000 + first, 128), words(static_cast<int>(random() % 400), 1 + random() % 3));
     const auto session = model().session(pool, {.encoder = session::EncoderReplay::kExact});
     const RunResult result = synced(*session, prompt);
