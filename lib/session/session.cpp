@@ -68,7 +68,6 @@ Result<std::unique_ptr<Session>> Session::fork(int64_t position) {
   made->logprobs_first_ = logprobs_first_;
   made->tail_ = tail_;
   made->n_stored_ = n_stored_;
-  made->n_offered_ = n_offered_;
   made->other_class_ = other_class_;
   if (position == position_) {
     made->logits_ = logits_;
@@ -107,7 +106,6 @@ void Session::reset() {
   windows_provenance_ = nullptr;
   logits_ = logprobs_ = nullptr;
   n_stored_ = -1;
-  n_offered_ = 0;
   other_class_ = false;
 }
 
@@ -147,7 +145,6 @@ void Session::cut(int64_t position, Tail tail_in_chain) {
   position_ = position;
   logits_ = nullptr;
   n_stored_ = std::min(n_stored_, position / kv::kPageTokens);
-  n_offered_ = std::min(n_offered_, position / kv::kPageTokens);
 }
 
 void Session::keep_windows(int64_t end) {

@@ -268,7 +268,6 @@ class Session {
   std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]
   int64_t n_stored_ = -1;       // the first pages of the chain that the store has been seen to have; -1: not looked yet
-  int64_t n_offered_ = 0;       // the first pages of the chain that the store was offered, whatever it said
 };
 
 }  // namespace dsv41::session

@@ -197,8 +197,7 @@ Status Session::fetch_state(const store::Lease& state, const CancelFlag* cancel,
 void Session::store_sealed_pages(backend::Queue& queue) {
   store::Store* const store = pool_->store();
   const int64_t n_sealed = kv_->n_sealed();
-  if (!store || pool_->write_back() != WriteBack::kOnSeal || store->read_only() || n_offered_ >= n_sealed) return;
-  n_offered_ = n_sealed;
+  if (!store || pool_->write_back() != WriteBack::kOnSeal || store->read_only() || n_stored_ >= n_sealed) return;
   const auto hand_over = [&]() -> Status {
     DSV41_TRY_ASSIGN(const RecordOrigin origin, record_origin(*this));
     DSV41_TRY_ASSIGN(const StoreNames names, store_names(*store, *pool_, salt_of(options_)));

@@ -225,12 +225,7 @@ Status Session::choose(Call& call) {
     DSV41_TRY_ASSIGN(call.start, choose_start(append ? std::span<const int32_t>() : call.given, append,
                                               append ? position_ + n_given : n_given, call.policy, call.fetched));
     if (!call.start.records) return Status();
-    try {
-      DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
-    } catch (const std::bad_alloc&) {  // less memory, more to compute
-      call.fetched = Fetched();
-      call.fetched.may_look = false;
-    }
+    DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
   }
 }
 
@@ -555,9 +550,7 @@ void Session::finish(Call& call, RunResult* result) {
       kv_ = std::move(call.copy);
       logprobs_ = nullptr;
     }
-    const bool same_chain = plan.source == HitSource::kLive;
-    n_stored_ = same_chain ? std::min(n_stored_, plan.hit / kv::kPageTokens) : -1;
-    n_offered_ = same_chain ? std::min(n_offered_, plan.hit / kv::kPageTokens) : 0;
+    n_stored_ = plan.source == HitSource::kLive ? std::min(n_stored_, plan.hit / kv::kPageTokens) : -1;
     position_ = plan.length;
     kv_.release_beyond(position_);
     seal_pages(call);

@@ -34,7 +34,6 @@ struct SessionState {
     session.logits_ = std::move(parts.logits);
     session.logprobs_ = nullptr;
     session.n_stored_ = -1;
-    session.n_offered_ = 0;
     session.other_class_ = parts.other_class;
   }
   static void note_other_class(Session& session) { session.other_class_ = true; }
