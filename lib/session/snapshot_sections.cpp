@@ -199,8 +199,8 @@ bool tries_zstd(SectionType type) {
   switch (type) {
     case SectionType::kIdentity:    // small, and read first
     case SectionType::kTokenChain:  // digests are noise
-    case SectionType::kMainCodes:   // zstd finds nothing in those of trained pages, and takes long to
-    case SectionType::kIndexCodes:  // it finds 5 % in them, for as much time as all other planes take
+    case SectionType::kMainCodes:   // those of a trained model: nothing to gain, and zstd is slow to see it
+    case SectionType::kIndexCodes:  // 5 % to gain, for as much time as the scales take, which give five times as much
       return false;
     default: return true;
   }
