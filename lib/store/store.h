@@ -189,10 +189,10 @@ class Store {
   void touch(const Lease& lease);
 
   // ---- Reading. Raw payload of a leased record, which must be of these ids and of this size. TOKENS_MISMATCH,
-  // CHECKSUM, CORRUPT, LAYOUT_MISMATCH: it has been quarantined. IO, IO_SHORT, DEADLINE, HOST_CALLBACK, NO_MEMORY,
-  // CANCELLED: it stays (IO_SHORT: a record that is cut off is quarantined). NOT_FOUND: it is gone, or another one has
-  // its name; it is no entry any more. After a failure anything may be in `raw`. Without a deadline a read can be
-  // cancelled only before it begins.
+  // CHECKSUM, CORRUPT, FORMAT_VERSION, LAYOUT_MISMATCH, IO_SHORT (it is cut off): it has been quarantined. IO,
+  // DEADLINE, HOST_CALLBACK, NO_MEMORY, CANCELLED: it stays. NOT_FOUND: it is gone, or another one has its name; it is
+  // no entry any more. After a failure anything may be in `raw`. Without a deadline a read can be cancelled only before
+  // it begins.
   Status read(const Lease& lease, std::span<const int32_t> ids, std::span<std::byte> raw, const CancelFlag* cancel);
   // The size of its raw payload, as its head says.
   Result<uint64_t> raw_bytes(const Lease& lease) const;

@@ -140,8 +140,8 @@ std::vector<Lease> Store::states(const RecordKey& parent, const Digest128& paren
   const bool at_start = parent == RecordKey();
   const Entry* const below = at_start ? nullptr : core.index.find_page_of(parent, parent_payload);
   if (!at_start && !below) return {};
-  std::vector<const Entry*> fitting;
-  for (const Entry* state = core.index.first_state(below); state; state = state->next_sibling) {
+  std::vector<Entry*> fitting;
+  for (Entry* state = core.index.first_state(below); state; state = state->next_sibling) {
     const std::vector<int32_t>& ids = state->ids;
     if (ids.size() <= tokens.size() && std::equal(ids.begin(), ids.end(), tokens.begin()) &&
         parts_->is_wanted(*state, wanted)) {
@@ -153,9 +153,7 @@ std::vector<Lease> Store::states(const RecordKey& parent, const Digest128& paren
   });
   std::vector<Lease> leases;
   leases.reserve(fitting.size());
-  for (const Entry* state : fitting) {
-    leases.push_back(Lease::Access::take(this, core, const_cast<Entry*>(state)));
-  }
+  for (Entry* state : fitting) leases.push_back(Lease::Access::take(this, core, state));
   return leases;
 }
 

@@ -369,6 +369,7 @@ void StoreIndex::forget_segment(uint64_t segment) {
 void StoreIndex::adopt(const Catalogue& catalogue) {
   decltype(pins_) pins;
   decltype(marks_) marks;
+  decltype(last_uses_) last_uses;
   for (const Catalogue::Pin& pin : catalogue.pins) {
     if (pin.count > 0) pins[pin.key] = {pin.count, pin.reason};
   }
@@ -376,9 +377,10 @@ void StoreIndex::adopt(const Catalogue& catalogue) {
     if (dropped.place.segment > 0) marks[dropped.place] = dropped;
   }
   for (const Catalogue::Use& use : catalogue.uses) {
-    uint64_t& last = last_uses_[use.key];
+    uint64_t& last = last_uses[use.key];
     last = std::max(last, use.used_unix_ns);
   }
+  last_uses_.swap(last_uses);
   pins_.swap(pins);
   marks_.swap(marks);
   for (const auto& [key, entry] : by_key_) {

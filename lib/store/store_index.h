@@ -84,7 +84,7 @@ class StoreIndex {
   // The entry that a record with this head stands on; null for one at token 0, and where there is none.
   Entry* find_parent(const RecordHead& head) const;
   Entry* find_page_of(const RecordKey& key, const Digest128& payload) const;
-  const Entry* first_state(const Entry* parent) const { return parent ? parent->first_state : first_state_; }
+  Entry* first_state(const Entry* parent) const { return parent ? parent->first_state : first_state_; }
   // Whether one more of this name would be too many of its key, or (under its own name) overwrite another record.
   bool is_crowded(const RecordHead& head, bool named) const;
 
@@ -140,7 +140,7 @@ class StoreIndex {
   void forget_segment(uint64_t segment);
 
   // ---- The whole
-  // What it says of pins and marks takes the place of what was known.
+  // What it says takes the place of what was known of pins, marks and uses.
   void adopt(const Catalogue& catalogue);
   Entry* first_marked() const;  // an entry that a catalogue has marked meanwhile
   // Forgets what was noted about segments that are none of these and have no entries.

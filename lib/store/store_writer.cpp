@@ -302,6 +302,7 @@ void StoreWriter::write_group() {
   if (group.empty()) return;
   try {
     write(group);
+    upkeep_.note_sizes();
   } catch (const std::bad_alloc&) {
     for (Waiting& waiting : group) {
       if (waiting.fate == Fate::kOpen) waiting.fate = Fate::kNoMemory;
