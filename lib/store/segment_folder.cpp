@@ -79,15 +79,15 @@ Result<SegmentFolder::ReadThrough> SegmentFolder::read_through(File& file, uint6
   return found;
 }
 
-// The newest segment is gone on with when it has no index yet. It is synced in any case: what an earlier writer wrote
-// and had no time to sync is about to be shown.
+// The newest segment is gone on with when it has no index yet. It is synced: what an earlier writer wrote and had no
+// time to sync is about to be shown. (Under an index all is durable.)
 Status SegmentFolder::take_up(uint64_t number) {
   DSV41_TRY_ASSIGN(std::shared_ptr<File> file, files_.open(path_of(number), FileSystem::Mode::kReadWrite));
   DSV41_TRY_ASSIGN(const uint64_t n_bytes, file->size());
   DSV41_TRY_ASSIGN(const bool ours, is_ours(*file, n_bytes, number));
   if (!ours) return {};
   const Status indexed = read_segment_index(*file, n_bytes, number).status();
-  if (indexed.ok()) return file->sync_data();
+  if (indexed.ok()) return {};
   if (!is_damage(indexed.code())) return indexed;
 
   DSV41_TRY_ASSIGN(ReadThrough found, read_through(*file, n_bytes, kSegmentHeadBytes, number));
@@ -159,7 +159,7 @@ Result<std::vector<FoundRecord>> SegmentFolder::records_without_index(File& file
   if (options_.read_only) return std::move(found.records);
   if (found.scan.end < state.n_bytes) ++*n_damaged;
   Result<std::unique_ptr<File>> writable = files_.open(path_of(number), FileSystem::Mode::kReadWrite);
-  if (writable.ok()) {
+  if (writable.ok() && writable.value()->sync_data().ok()) {  // records first, as always
     SegmentWriter writer(std::move(writable).value(), number, std::move(found.index), found.scan.end);
     writer.close_off();
     state.n_bytes = writer.n_bytes();

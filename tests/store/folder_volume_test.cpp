@@ -342,13 +342,40 @@ TEST_SUITE("store/folder_volume") {
       const std::unique_ptr<Volume> volume = opened(files);
       REQUIRE(volume->write_catalogue(catalogue).ok());
     }
+    for (const bool read_only : {true, false}) {
+      for (uint64_t n = 1;; ++n) {
+        CAPTURE(read_only);
+        CAPTURE(n);
+        files.fail_after({n, Code::kIO, CrashFileSystem::kRead | CrashFileSystem::kOpen});
+        const Result<std::unique_ptr<Volume>> volume = open_folder(files, 1 << 20, read_only);
+        CHECK(volume.ok() != files.struck());
+        if (!volume.ok()) continue;
+        for (int i = 0; i < 2; ++i) CHECK(volume.value()->read_catalogue().pins.size() == 1);
+        if (!files.struck()) break;
+      }
+    }
+  }
+
+  TEST_CASE("a segment with an index is not written to again, whatever can be read of it") {
+    CrashFileSystem before;
+    const MadeRecord page(page_draft(0)), next(page_draft(1));
+    {
+      const std::unique_ptr<Volume> volume = opened(before);
+      write(*volume, page);
+      REQUIRE(volume->close_active_segment().ok());
+    }
+    const std::string path = "store/segments/0000000000000001.seg";
     for (uint64_t n = 1;; ++n) {
       CAPTURE(n);
+      CrashFileSystem files = before.crash(0);
       files.fail_after({n, Code::kIO, CrashFileSystem::kRead | CrashFileSystem::kOpen});
-      const Result<std::unique_ptr<Volume>> volume = open_folder(files, 1 << 20, true);
-      CHECK(volume.ok() != files.struck());
-      if (!volume.ok()) continue;
-      for (int i = 0; i < 2; ++i) CHECK(volume.value()->read_catalogue().pins.size() == 1);
+      const Result<std::unique_ptr<Volume>> volume = open_folder(files);
+      if (volume.ok()) {
+        const Result<Place> place = volume.value()->append(next.head(), next.bytes);
+        CHECK((!place.ok() || place->segment > 1));
+        scan_all(*volume.value());
+      }
+      CHECK(files.file(path) == before.file(path));
       if (!files.struck()) break;
     }
   }

@@ -23,8 +23,9 @@ using store::Volume;
 class MapHost {
  public:
   std::map<std::string, std::vector<std::byte>> objects;
-  size_t most_at_once = SIZE_MAX;  // bytes that one get copies
-  size_t n_too_many = 0;           // that get says it copied beyond what it was asked for
+  size_t most_at_once = SIZE_MAX;     // bytes that one get copies
+  uint64_t given_bytes = UINT64_MAX;  // of each object; get copies nothing beyond, whatever its size is
+  size_t n_too_many = 0;              // that get says it copied beyond what it was asked for
   uint64_t n_calls = 0, failing_call = 0;
   int32_t failure = 0;
   std::string failing_function;     // empty: any
@@ -42,7 +43,8 @@ class MapHost {
       const auto found = host.objects.find(name);
       if (found == host.objects.end()) return ObjectCallbacks::kMissing;
       *size = found->second.size();
-      const size_t n_there = offset < *size ? static_cast<size_t>(*size - offset) : 0;
+      const uint64_t end = std::min(*size, host.given_bytes);
+      const size_t n_there = offset < end ? static_cast<size_t>(end - offset) : 0;
       const size_t n = std::min({capacity, n_there, host.most_at_once});
       std::copy_n(found->second.begin() + static_cast<ptrdiff_t>(std::min(offset, *size)), n,
                   static_cast<std::byte*>(buffer));
@@ -313,6 +315,21 @@ TEST_SUITE("store/object_volume") {
     host.objects[page_name(records.first)] = records.first.bytes;
     CHECK(volume->find(store::RecordKind::kPage, records.first.head().key).ok());
     CHECK(volume->physical_bytes() == store::kStoreFileBytes + records.first.bytes.size());
+  }
+
+  TEST_CASE("an object that the host gives less of than it is large is tried again next time") {
+    const Records records;
+    MapHost host;
+    write(*opened(host), records.first);
+    const std::unique_ptr<Volume> volume = opened(host);
+    for (const uint64_t given_bytes : {0, 100, 600}) {
+      CAPTURE(given_bytes);
+      host.given_bytes = given_bytes;
+      check_shows(*volume, {}, 1);
+      CHECK(volume->find(store::RecordKind::kPage, records.first.head().key).status().code() == Code::kIO_SHORT);
+    }
+    host.given_bytes = UINT64_MAX;
+    check_shows(*volume, {&records.first});
   }
 
   TEST_CASE("no flipped bit of an object gives another record") {

@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
@@ -314,6 +313,66 @@ TEST_SUITE("store/volume_crash") {
     }
   }
 
+  TEST_CASE("a writer that takes over from one that died makes durable what it shows, and may lose its power too") {
+    for (uint64_t n = 1, m = 1;;) {
+      CAPTURE(n);
+      CAPTURE(m);
+      CrashFileSystem files;
+      Ledger ledger(kSmall);
+      // Not syncs: after one that failed no later process can know what it left undone (file_system.h).
+      files.fail_after({n, Code::kIO, CrashFileSystem::kChanges & ~CrashFileSystem::kSync, true, 400});
+      Life(files, ledger).lead();
+      if (!files.struck()) break;
+      // Only the process has gone: what it wrote and did not sync is there, until the power goes.
+      files.fail_after({UINT64_MAX});
+      files.power_off_at(m);
+      if (const Result<std::unique_ptr<Volume>> volume = open_folder(files, kSmall.segment_bytes); volume.ok()) {
+        const Scanned scanned = scan_all(*volume.value());
+        if (!files.struck()) {
+          for (const store::FoundRecord& found : scanned.records) ledger.promise(kSmall.find(found.head));
+        }
+      }
+      const bool struck = files.struck();
+      for (uint64_t seed = 0; seed < 6; ++seed) {
+        CAPTURE(seed);
+        CrashFileSystem after = seed == 0   ? files.crash(0)
+                                : seed == 1 ? files.crash([](size_t) { return true; })
+                                            : files.crash_random(seed);
+        check_after_crash(after, ledger, true);
+      }
+      m = struck ? m + 1 : 1;
+      n = struck ? n : n + 1;
+    }
+  }
+
+  TEST_CASE("a segment that gets its index late has it above durable records") {
+    const std::string first = "store/segments/0000000000000001.seg", second = "store/segments/0000000000000002.seg";
+    for (uint64_t m = 1;; ++m) {
+      CAPTURE(m);
+      CrashFileSystem files;
+      Ledger ledger(kSmall);
+      {
+        const std::unique_ptr<Volume> volume = reopened(files);
+        REQUIRE(volume->append(kSmall.pages[0].head(), kSmall.pages[0].bytes).ok());
+        REQUIRE(volume->commit().ok());
+        files.put(second, store::encode_segment_head({volume->identity().id, 2, kRecordTime}));
+      }
+      ledger.appended = {&kSmall.pages[0], &kSmall.pages[1]};
+      ledger.promise(&kSmall.pages[0]);
+      // As a writer leaves it that died before its sync, and could not cut it away.
+      const uint64_t end = store::align_record(files.file(first)->size());
+      REQUIRE(files.open(first, FileSystem::Mode::kReadWrite).value()->write_at(end, kSmall.pages[1].bytes).ok());
+      files.power_off_at(m);
+      if (const Result<std::unique_ptr<Volume>> volume = open_folder(files, kSmall.segment_bytes); volume.ok()) {
+        const Scanned scanned = scan_all(*volume.value());
+        if (!files.struck()) CHECK(scanned.records.size() == 2);
+      }
+      const bool struck = files.struck();
+      for_each_crash(files, 100, [&](CrashFileSystem& after) { check_after_crash(after, ledger, true); });
+      if (!struck) break;
+    }
+  }
+
   TEST_CASE("a read that ends too early loses nothing") {
     for (uint64_t n = 1;; ++n) {
       CAPTURE(n);
@@ -365,6 +424,12 @@ TEST_SUITE("store/volume_crash") {
       CHECK(check_at(*volume, next, elsewhere.value()).ok());
       const Scanned scanned = scan_all(*reopened(files, true));
       CHECK(scanned.records.size() == 2);
+      const std::string path = "store/segments/0000000000000001.seg";
+      const std::unique_ptr<File> segment = files.open(path, FileSystem::Mode::kRead).value();
+      const Result<std::vector<store::FoundRecord>> index =
+          store::read_segment_index(*segment, files.file(path)->size(), 1);
+      REQUIRE(index.ok());
+      CHECK(index->size() == 1);
       CHECK(scanned.n_damaged == 0);
     }
   }

@@ -344,6 +344,20 @@ TEST_SUITE("store/volume_damage") {
     CHECK(files.file(kSealed) == sample().bytes(kSealed));
   }
 
+  TEST_CASE("what lies behind the last whole record of the newest segment is cut away, and counted once") {
+    CrashFileSystem files = sample().copy();
+    std::vector<std::byte> longer = sample().bytes(kActive);
+    longer.resize(longer.size() + 5000, std::byte{0x5a});
+    files.put(kActive, longer);
+    for (const uint64_t n_damaged : {1, 0}) {
+      const std::unique_ptr<Volume> volume = reopened(files, false);
+      CHECK(files.file(kActive) == sample().bytes(kActive));
+      const Scanned scanned = scan_all(*volume);
+      CHECK(scanned.records.size() == sample().homes.size());
+      CHECK(scanned.n_damaged == n_damaged);
+    }
+  }
+
   TEST_CASE("damage in the middle costs the record that it hits, and is counted once") {
     CrashFileSystem files = sample().copy();
     files.flip_bit(kActive, (sample().homes[2].offset + 400) * 8);
