@@ -61,16 +61,16 @@
  *  5. Output buffers. (buffer, capacity, &n): *n gets the number of elements that exist. capacity 0 only asks
  *     (buffer may be NULL) and answers DSV41_OK; a smaller capacity than needed answers DSV41_BUFFER_TOO_SMALL, sets
  *     *n and writes nothing else.
- *  6. Threads. Runtime, model and pool: any thread at any time. Session, sampler, textstream, chatparse, snapshot: one
- *     thread at a time, may move; a second thread gets DSV41_BUSY. Different sessions run at once. Cancel tokens and
- *     functions that take no handle: any thread. Release: any thread, but no other call on that handle may be
- *     running or follow.
- *  7. Callbacks run on the calling thread (alloc, free and log also on worker threads of the library). No lock is
- *     held meanwhile. Inside a callback only functions marked "callback-safe" may be called; others answer
- *     DSV41_BUSY. Every release function is callback-safe. Inside alloc, free, clock and log callbacks only
- *     those of them that take no handle, and the cancel functions, may be called. A progress callback with
- *     DSV41_PROGRESS_DURABLE_POINT may also save the session whose call is running. Callbacks must return normally: no
- *     longjmp, no C++ exception.
+ *  6. Threads. Runtime, model, pool and store: any thread at any time. Session, sampler, textstream, chatparse,
+ *     snapshot, match, store_iter: one thread at a time, may move; a second thread gets DSV41_BUSY. Different sessions
+ *     run at once. Cancel tokens and functions that take no handle: any thread. Release: any thread, but no other call
+ *     on that handle may be running or follow.
+ *  7. Callbacks run on the calling thread (alloc, free, log, clocks and dsv41_object_store also on threads of the
+ *     library). No lock of a handle is held meanwhile. Inside a callback only functions marked "callback-safe" may be
+ *     called; others answer DSV41_BUSY. Every release function is callback-safe. Inside alloc, free, clock, log and
+ *     dsv41_object_store callbacks only those of them that take no handle, and the cancel functions, may be called. A
+ *     progress callback with DSV41_PROGRESS_DURABLE_POINT may also save and put the session whose call is running.
+ *     Callbacks must return normally: no longjmp, no C++ exception.
  *  8. Units are in the names: _tokens, _bytes, _ns (nanoseconds). Positions and counts of tokens are uint64_t, token
  *     ids int32_t.
  *  9. Results. bit-identical: the same bytes as the run that the report names as its reference, on the same backend:
@@ -97,7 +97,8 @@
  *  everything with its parent, whatever the length; the first of them that writes copies one page and its window slot.
  *
  *  Hits. dsv41_sync takes the whole list of tokens, as a host without state has it, and starts from what computes
- *  least: the session's own tokens, a window entry, cached pages. dsv41_prefill of an empty session does the same.
+ *  least: the session's own tokens, a window entry, cached pages, a store. dsv41_prefill of an empty session does the
+ *  same.
  *
  *  Replay. At a position whose window rows are gone (a cut by more than a few tokens, a hit on pages alone) the next
  *  call that runs the model has to compute them again. Encoder, by policy: BOUNDED runs the last 128 tokens before the
@@ -111,10 +112,11 @@
  *  cut leaves to do. For exact results throughout, set dsv41_session_options.encoder to EXACT; afterwards,
  *  dsv41_session_make_exact computes what is approximate again.
  *
- * SNAPSHOTS
+ * SNAPSHOTS AND STORES
  *
  *  A snapshot is a session in one file, buffer or stream of the host's: to keep it, or to hand it to another process. It
- *  needs nothing else but the model.
+ *  needs nothing else but the model. A store keeps many sessions in a folder, or as objects of the host's, page by page:
+ *  each page once, found by its tokens.
  *
  *  Kinds. PREFIX has the tokens and their global KV: of V4.1-Flash at most 894 bytes a token, 1 % and 16 KiB. It comes
  *  back as a session without window rows, as after a far cut: the next call replays, by policy. FULL has window rows
@@ -133,6 +135,18 @@
  *
  *  Durable. A save to a path goes to a file beside it, which is synced and takes its name: whoever looks, also after a
  *  power cut, finds the old file or the new one, whole. What a save through dsv41_writer promises is the host's.
+ *
+ *  Stores. dsv41_store_put hands over a session's full pages, and a state: what lies behind the last of them, PREFIX or
+ *  FULL as above. A conversation that is put after each turn costs its pages once and one state for each turn. Attached
+ *  to a pool (dsv41_pool_attach_store), a store is one more place where dsv41_sync looks, and takes in what is sealed,
+ *  if that is wanted. A host can also look itself (dsv41_store_lookup) and restore what was found
+ *  (dsv41_store_restore).
+ *
+ *  What a store keeps. Records are written by a thread of the library, in groups; a record can be found, here and by
+ *  other processes, when it is durable. They stay for 72 hours after their last use and within a budget of bytes;
+ *  beyond it the least recently used go first, the end of a conversation before its beginning, never what is pinned or
+ *  held by a match. One process writes a folder, any number read it. A damaged record is set aside and is a miss from
+ *  then on: what is found again ends before it.
  *
  *  Costs. Saving streams: memory for a chunk of 256 KiB as it is and one as it is stored, whatever the length.
  *  Restoring copies each page once; pages that the pool has already are shared. Most of KV is noise to a compressor:
@@ -243,6 +257,9 @@ typedef struct dsv41_sampler dsv41_sampler;       /* one thread at a time */
 typedef struct dsv41_textstream dsv41_textstream; /* one thread at a time */
 typedef struct dsv41_chatparse dsv41_chatparse;   /* one thread at a time */
 typedef struct dsv41_snapshot dsv41_snapshot;     /* one thread at a time */
+typedef struct dsv41_store dsv41_store;           /* any thread */
+typedef struct dsv41_match dsv41_match;           /* one thread at a time */
+typedef struct dsv41_store_iter dsv41_store_iter; /* one thread at a time */
 
 /* ----------------------------------------------------------------------------------------------------- callbacks */
 
@@ -266,8 +283,8 @@ typedef struct dsv41_progress {
 } dsv41_progress;
 
 /* The session is at rest between two steps: it has the tokens from before the running call (in a dsv41_sync those of
- * them that it keeps), and may be saved inside this callback: dsv41_snapshot_size, dsv41_snapshot_save_*. Window rows
- * are on the move: only DSV41_SNAPSHOT_PREFIX, which is then the default too. */
+ * them that it keeps), and may be saved inside this callback: dsv41_snapshot_size, dsv41_snapshot_save_*,
+ * dsv41_store_put. Window rows are on the move: only DSV41_SNAPSHOT_PREFIX, which is then the default too. */
 #define DSV41_PROGRESS_DURABLE_POINT 1u
 
 /* Progress, valid during the call. A value other than 0 stops the running call, which then answers
@@ -319,6 +336,32 @@ typedef struct dsv41_reader {
   void* user;
 } dsv41_reader;
 
+/* Objects of the host in place of a store's folder: an object store, a database, another process. Names are
+ * NUL-terminated, of the letters a to z, digits and '/', at most 63; objects have a few bytes to 64 MiB. Called from
+ * threads of the library, one call at a time. Several processes may share the objects: a name stands for a content,
+ * whoever puts it. 0: done; DSV41_OBJECT_MISSING; any other value: a failure, which the call that meets it answers as
+ * DSV41_HOST_CALLBACK with that value. */
+#define DSV41_OBJECT_MISSING 1
+/* Copies up to `capacity` bytes from `offset` on: *n_copied of them, and tells the whole size in *size. */
+typedef int32_t (*dsv41_object_get_fn)(void* user, const char* name, uint64_t offset, void* buffer, size_t capacity,
+                                       size_t* n_copied, uint64_t* size);
+/* Makes or replaces the object: it is there as a whole, and durable as far as the host promises it, afterwards. */
+typedef int32_t (*dsv41_object_put_fn)(void* user, const char* name, const void* bytes, size_t size);
+typedef int32_t (*dsv41_object_delete_fn)(void* user, const char* name);
+/* Calls visit(visit_state, name, size) for each object whose name begins with `prefix`. */
+typedef void (*dsv41_object_visit_fn)(void* visit_state, const char* name, uint64_t size);
+typedef int32_t (*dsv41_object_list_fn)(void* user, const char* prefix, dsv41_object_visit_fn visit, void* visit_state);
+
+typedef struct dsv41_object_store {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  dsv41_object_get_fn get_fn;       /* required */
+  dsv41_object_put_fn put_fn;       /* required unless the store is opened as DSV41_LOCK_READER */
+  dsv41_object_delete_fn delete_fn; /* NULL: nothing can be removed */
+  dsv41_object_list_fn list_fn;     /* NULL: records are found by asking for them, but not listed */
+  void* user;
+} dsv41_object_store;
+
 enum { DSV41_LOG_DEBUG = 1, DSV41_LOG_INFO = 2, DSV41_LOG_WARN = 3, DSV41_LOG_ERROR = 4 };
 enum {
   DSV41_PHASE_OPEN = 1,   /* dsv41_model_open; units: thousandths of the weights */
@@ -368,7 +411,7 @@ typedef struct dsv41_build_info {
   uint32_t snapshot_major;        /* version of the snapshot format that is written */
   uint32_t snapshot_minor;        /* any minor version of a known major version can be read */
   uint32_t snapshot_oldest_major; /* the oldest major version that can be read */
-  uint32_t reserved0;
+  uint32_t store_major;           /* version of the format of stores */
 } dsv41_build_info;
 
 typedef struct dsv41_runtime_options {
@@ -562,11 +605,11 @@ typedef struct dsv41_pool_stats {
 
 typedef struct dsv41_session_options {
   uint32_t struct_size;
-  uint32_t encoder; /* DSV41_ENCODER_*: replay policy of every call; dsv41_session_set_replay changes it */
-  uint32_t decoder; /* DSV41_DECODER_*: the same */
-  uint32_t reserved0;
-  uint64_t max_tokens;   /* limit of this session; 0: the model's */
-  uint64_t chunk_tokens; /* tokens of a prefill step, at most 8,192; 0: 512 */
+  uint32_t encoder;              /* DSV41_ENCODER_*: replay policy of every call; dsv41_session_set_replay changes it */
+  uint32_t decoder;              /* DSV41_DECODER_*: the same */
+  uint32_t strict_numeric_class; /* 1: nothing that another numeric class has computed is used; the same */
+  uint64_t max_tokens;           /* limit of this session; 0: the model's */
+  uint64_t chunk_tokens;         /* tokens of a prefill step, at most 8,192; 0: 512 */
   const void* salt; /* [salt_size] bytes, at most 4,096, copied: sessions share pages with those of equal salt only;
                             NULL: none */
   size_t salt_size;
@@ -581,8 +624,8 @@ typedef struct dsv41_session_info {
   uint32_t is_exact;               /* 1: nothing in it descends from an encoder bounded replay */
   uint32_t encoder_windows_intact; /* 1: the window rows that the next token reads are there; an empty session's: 0 */
   uint32_t decoder_windows_intact; /* 1: the same */
-  uint32_t reserved0;
-  uint64_t position; /* tokens in the session */
+  uint32_t strict_numeric_class;   /* policy of the next call */
+  uint64_t position;               /* tokens in the session */
   uint64_t max_tokens;
   uint64_t n_pages;        /* token pages in use */
   uint64_t n_pages_shared; /* of these: held by other sessions too, so that releasing this one does not free them */
@@ -644,14 +687,16 @@ typedef struct dsv41_run_result {
   uint64_t decoder_tokens_replayed;
   uint64_t layer_tokens; /* work: sum over layers of the tokens they ran on */
   uint64_t time_ns;
+  uint64_t hit_store_tokens; /* of the reused ones: read from the store in this call */
+  uint64_t store_bytes_read; /* for these */
 } dsv41_run_result;
 
 /* Replay policies: of a session (dsv41_session_set_replay), or of a single question, where NULL means the session's. */
 typedef struct dsv41_replay_options {
   uint32_t struct_size;
-  uint32_t encoder; /* DSV41_ENCODER_* */
-  uint32_t decoder; /* DSV41_DECODER_* */
-  uint32_t reserved0;
+  uint32_t encoder;              /* DSV41_ENCODER_* */
+  uint32_t decoder;              /* DSV41_DECODER_* */
+  uint32_t strict_numeric_class; /* 0 or 1 */
   uint64_t reserved[4];
 } dsv41_replay_options;
 
@@ -866,7 +911,7 @@ typedef struct dsv41_restore_options {
   uint32_t struct_size;
   uint32_t encoder; /* these and max_tokens to salt_size: of the session that comes out, as dsv41_session_options */
   uint32_t decoder;
-  uint32_t strict_numeric_class; /* 1: NUMERIC_MISMATCH where the numeric class is not the model's */
+  uint32_t strict_numeric_class; /* 1: the same, and NUMERIC_MISMATCH where that is not the model's class */
   uint32_t required_parts;       /* DSV41_PART_* bits: SECTION_MISSING where one is not there, or unwanted */
   uint32_t unwanted_parts;       /* DSV41_PART_* bits of windows, open rows, logits: left out; without the encoder's
                                     windows or open rows all of them are */
@@ -892,6 +937,194 @@ typedef struct dsv41_restore_info {
   uint64_t bytes_read;
   uint64_t time_ns;
 } dsv41_restore_info;
+
+/* Who may write a store's folder. The host's objects know no lock: there WRITER writes, and READER does not. */
+enum {
+  DSV41_LOCK_WRITER = 0,           /* LOCKED when another process writes */
+  DSV41_LOCK_WRITER_OR_READER = 1, /* then read only */
+  DSV41_LOCK_READER = 2            /* read only; NOT_FOUND where there is no store */
+};
+
+typedef struct dsv41_store_options {
+  uint32_t struct_size;
+  uint32_t lock;                     /* DSV41_LOCK_* */
+  const char* folder;                /* UTF-8; made where it is missing; NULL: objects */
+  size_t folder_size;                /* bytes */
+  const dsv41_object_store* objects; /* copied; NULL: folder. Set one */
+  uint32_t exact_only;               /* 1: takes in and finds nothing that descends from an encoder bounded replay */
+  uint32_t no_compression;           /* 1: all bytes as they are */
+  uint32_t zstd_level;               /* 1 to 19; 0: 1 */
+  uint32_t no_background;            /* 1: no thread: dsv41_store_put and write-back write before they return */
+  uint64_t budget_bytes;             /* of pages and states on disk; 0: no limit */
+  uint64_t ttl_ns;                   /* since the last use; 0: 72 hours; UINT64_MAX: for ever */
+  uint64_t min_tokens;               /* sessions of fewer tokens are not taken in */
+  uint64_t write_budget_bytes;       /* in each write_interval_ns; beyond it nothing is taken in; 0: no limit */
+  uint64_t write_interval_ns;        /* 0: one hour */
+  uint64_t queue_bytes;              /* memory for records that wait for the thread; 0: 64 MiB */
+  uint64_t segment_bytes;            /* size of a file of pages; 0: 64 MiB */
+  uint64_t read_deadline_ns;         /* a wait for disk or host that takes longer is a miss; 0: none */
+  uint64_t reserved[8];
+} dsv41_store_options;
+
+/* When pages of a pool's sessions go to its store. */
+enum {
+  DSV41_WRITE_ON_DEMAND = 0, /* with dsv41_store_put */
+  DSV41_WRITE_ON_SEAL = 1    /* when they are complete, too */
+};
+
+typedef struct dsv41_attach_options {
+  uint32_t struct_size;
+  uint32_t write_back; /* DSV41_WRITE_* */
+  uint64_t reserved[8];
+} dsv41_attach_options;
+
+typedef struct dsv41_lookup_options {
+  uint32_t struct_size;
+  uint32_t exact_only;           /* 1: nothing that descends from an encoder bounded replay */
+  uint32_t strict_numeric_class; /* 1: only what was computed in the model's numeric class */
+  uint32_t reserved0;
+  uint64_t max_tokens; /* of the match; 0: as many as there are */
+  const void* salt;    /* of the sessions that put it there; NULL: none */
+  size_t salt_size;
+  uint64_t reserved[8];
+} dsv41_lookup_options;
+
+/* What a lookup found. */
+typedef struct dsv41_match_info {
+  uint32_t struct_size;
+  uint32_t parts;    /* DSV41_PART_* of its state; 0: pages alone */
+  uint32_t is_exact; /* 1: nothing in it descends from an encoder bounded replay */
+  uint32_t reserved0;
+  uint64_t n_tokens;
+  uint64_t n_pages;
+  uint64_t stored_bytes;  /* of its records */
+  uint8_t key[16];        /* of the state, else of the last page */
+  char numeric_class[32]; /* NUL-terminated: of that record */
+} dsv41_match_info;
+
+typedef struct dsv41_put_options {
+  uint32_t struct_size;
+  uint32_t pages_only;                 /* 1: no state: only full pages can be found again */
+  uint32_t exact_only;                 /* 1: nothing that descends from an encoder bounded replay */
+  uint32_t flush;                      /* 1: durable when the call returns */
+  const dsv41_snapshot_options* state; /* kind, parts, sampler and host sections of the state; NULL: defaults */
+  uint64_t reserved[8];
+} dsv41_put_options;
+
+/* What became of a put: of its state, or of the last page. */
+enum {
+  DSV41_PUT_QUEUED = 1,  /* will be written; with flush or without a thread: is */
+  DSV41_PUT_PRESENT = 2, /* was there already */
+  /* NOT_ADMITTED: */
+  DSV41_PUT_TOO_SHORT = 3, /* min_tokens */
+  DSV41_PUT_NOT_EXACT = 4, /* exact_only */
+  DSV41_PUT_WRITE_BUDGET = 5,
+  DSV41_PUT_NO_ROOM = 6,  /* larger than the budget, or all else is pinned or in use; or its key is taken */
+  DSV41_PUT_NO_PARENT = 7 /* a page below it was not taken in, or an exact one stands in its place */
+};
+
+typedef struct dsv41_put_result {
+  uint32_t struct_size;
+  uint32_t outcome;         /* DSV41_PUT_* */
+  uint8_t key[16];          /* of the state, or of the last page: for dsv41_store_pin, _unpin, _remove */
+  uint64_t n_tokens;        /* that can be found again */
+  uint64_t n_pages_new;     /* handed over in this call */
+  uint64_t n_pages_present; /* there already */
+  uint64_t raw_bytes_new;   /* handed over in this call, before compression */
+} dsv41_put_result;
+
+enum { DSV41_RECORD_PAGE = 1, DSV41_RECORD_STATE = 2 };
+
+/* A record of a store. Texts are NUL-terminated. */
+typedef struct dsv41_store_entry {
+  uint32_t struct_size;
+  uint32_t kind; /* DSV41_RECORD_* */
+  uint8_t key[16];
+  uint8_t parent[16];   /* of the page that it stands on; zeros: it begins at token 0 */
+  uint64_t first_token; /* position */
+  uint64_t end_token;
+  uint64_t stored_bytes;
+  uint64_t raw_bytes;       /* of its payload, without compression */
+  uint64_t written_unix_ns; /* since 1970-01-01 UTC */
+  uint64_t used_unix_ns;    /* last use */
+  uint32_t n_pins;
+  uint32_t is_exact; /* 1: descends from no encoder bounded replay */
+  uint32_t parts;    /* DSV41_PART_* of a state */
+  uint32_t reserved0;
+  uint8_t model[32]; /* as dsv41_fingerprint.model */
+  char numeric_class[32];
+  char pin_reason[64]; /* of the last pin; cut if too long */
+} dsv41_store_entry;
+
+typedef struct dsv41_gc_report {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t n_expired; /* records */
+  uint64_t n_evicted; /* records */
+  uint64_t segments_removed;
+  uint64_t bytes_freed;    /* on disk */
+  uint64_t physical_bytes; /* on disk now */
+} dsv41_gc_report;
+
+typedef struct dsv41_store_verify_report {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t n_records;      /* looked at */
+  uint64_t n_bad;          /* set aside, unless the store is read only */
+  uint64_t bytes;          /* read */
+  uint8_t first_bad[16];   /* key; zeros: none */
+  char first_problem[128]; /* NUL-terminated */
+} dsv41_store_verify_report;
+
+typedef struct dsv41_store_stats {
+  uint32_t struct_size;
+  uint32_t read_only; /* 1: others may write, this store does not */
+  uint64_t n_pages;   /* that can be found */
+  uint64_t n_states;
+  uint64_t record_bytes;   /* of these */
+  uint64_t raw_bytes;      /* the same without compression */
+  uint64_t physical_bytes; /* everything on disk */
+  uint64_t budget_bytes;   /* 0: no limit */
+  uint64_t n_pinned;
+  uint64_t n_leased; /* held by matches and running calls */
+  uint64_t queued_records;
+  uint64_t queued_bytes;
+  uint64_t n_segments;
+  /* Since the store was opened: */
+  uint64_t records_written;
+  uint64_t bytes_written;
+  uint64_t raw_bytes_written;
+  uint64_t records_read; /* with success: their bytes were right */
+  uint64_t bytes_read;
+  uint64_t raw_bytes_read;
+  uint64_t puts_present;
+  uint64_t puts_declined;
+  uint64_t puts_failed;
+  uint64_t pages_asked; /* by lookups */
+  uint64_t pages_found;
+  /* The first page that a lookup missed, by reason: */
+  uint64_t misses_absent;
+  uint64_t misses_collision; /* the key of other tokens */
+  uint64_t misses_parent;    /* computed on top of another page */
+  uint64_t misses_class;     /* numeric class or exactness not wanted */
+  /* Reads that gave nothing, by reason: */
+  uint64_t reads_short;
+  uint64_t reads_checksum;
+  uint64_t reads_corrupt;
+  uint64_t reads_mismatch; /* of other tokens or sizes */
+  uint64_t reads_io;
+  uint64_t reads_deadline;
+  uint64_t reads_gone;       /* removed by another process, or by the host */
+  uint64_t late_completions; /* reads that ended after their deadline or cancel */
+  uint64_t n_quarantined;
+  uint64_t n_evicted;
+  uint64_t n_expired;
+  uint64_t n_replaced;        /* approximate records whose place an exact one took */
+  uint64_t n_damaged_at_open; /* records */
+  uint64_t segments_compacted;
+  uint64_t bytes_compacted;
+  char last_problem[128]; /* NUL-terminated: what was wrong with the record that was set aside last; "": none was */
+} dsv41_store_stats;
 
 typedef struct dsv41_chatparse_options {
   uint32_t struct_size;
@@ -977,6 +1210,34 @@ typedef struct dsv41_metrics {
   uint64_t snapshot_bytes_saved; /* of these, as stored */
   uint64_t snapshots_restored;
   uint64_t snapshot_bytes_restored; /* read for these */
+  uint64_t tokens_hit_store;        /* of the reused ones: from a store (DSV41_HIT_STORE) */
+  uint64_t stores_open;
+  uint64_t store_physical_bytes; /* of the open stores; from here on as in dsv41_store_stats */
+  uint64_t store_pages_asked;
+  uint64_t store_pages_found;
+  uint64_t store_misses_absent;
+  uint64_t store_misses_collision;
+  uint64_t store_misses_parent;
+  uint64_t store_misses_class;
+  uint64_t store_records_written;
+  uint64_t store_bytes_written;
+  uint64_t store_raw_bytes_written;
+  uint64_t store_records_read;
+  uint64_t store_bytes_read;
+  uint64_t store_raw_bytes_read;
+  uint64_t store_puts_present;
+  uint64_t store_puts_declined;
+  uint64_t store_puts_failed;
+  uint64_t store_reads_short;
+  uint64_t store_reads_checksum;
+  uint64_t store_reads_corrupt;
+  uint64_t store_reads_mismatch;
+  uint64_t store_reads_io;
+  uint64_t store_reads_deadline;
+  uint64_t store_reads_gone;
+  uint64_t store_records_quarantined;
+  uint64_t store_records_evicted;
+  uint64_t store_records_expired;
 } dsv41_metrics;
 
 /* Frozen layout: never grows. Texts are NUL-terminated and static. */
@@ -1051,6 +1312,7 @@ enum {
   DSV41_CAP_REPLAY = 37,       /* DSV41_ENCODER_*, dsv41_session_replay_plan, dsv41_session_replay */
   DSV41_CAP_WINDOW_CACHE = 38, /* windows in host memory */
   DSV41_CAP_SNAPSHOT = 39,     /* dsv41_snapshot_* */
+  DSV41_CAP_STORE = 40,        /* dsv41_store_*, dsv41_match_*, dsv41_pool_attach_store */
   DSV41_CAP_ZSTD = 41          /* compressed snapshots can be written and read */
 };
 
@@ -1505,6 +1767,125 @@ DSV41_API dsv41_status dsv41_snapshot_rewrite(dsv41_snapshot* snapshot, const ds
                                               dsv41_error* error);
 DSV41_API void dsv41_snapshot_release(dsv41_snapshot* snapshot);
 
+/* -------------------------------------------------------------------------------------------------------- stores */
+
+/* As the other dsv41_X_init. Since 0.1. */
+DSV41_API void dsv41_object_store_init(dsv41_object_store* objects, size_t size);
+DSV41_API void dsv41_store_options_init(dsv41_store_options* options, size_t size);
+DSV41_API void dsv41_attach_options_init(dsv41_attach_options* options, size_t size);
+DSV41_API void dsv41_lookup_options_init(dsv41_lookup_options* options, size_t size);
+DSV41_API void dsv41_match_info_init(dsv41_match_info* info, size_t size);
+DSV41_API void dsv41_put_options_init(dsv41_put_options* options, size_t size);
+DSV41_API void dsv41_put_result_init(dsv41_put_result* result, size_t size);
+DSV41_API void dsv41_store_entry_init(dsv41_store_entry* entry, size_t size);
+DSV41_API void dsv41_gc_report_init(dsv41_gc_report* report, size_t size);
+DSV41_API void dsv41_store_verify_report_init(dsv41_store_verify_report* report, size_t size);
+DSV41_API void dsv41_store_stats_init(dsv41_store_stats* stats, size_t size);
+
+/* Opens a store, or makes an empty one. options: not NULL. Reads the heads of all records, about 400 bytes for each page
+ * of 128 tokens. What an earlier writer left half written is removed, what is damaged is counted. Codes: LOCKED,
+ * NOT_FOUND (DSV41_LOCK_READER), FORMAT_VERSION, CORRUPT, PERMISSION, NO_SPACE, IO, HOST_CALLBACK. Any thread. Since
+ * 0.1. */
+DSV41_API dsv41_status dsv41_store_open(dsv41_runtime* runtime, const dsv41_store_options* options, dsv41_store** out,
+                                        dsv41_error* error);
+
+/* Makes the store one more place where dsv41_sync and dsv41_prefill of this pool look, and dsv41_session_replay_plan.
+ * Keys of the pool's pages follow from the store's seed from now on. A store that fails or holds damage never fails a
+ * call: it computes what it does not get. options: NULL for defaults. Codes: STATE (the pool has a store already, a
+ * session, or pages in use or cached), and those of dsv41_model_fingerprint. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_pool_attach_store(dsv41_pool* pool, dsv41_store* store,
+                                               const dsv41_attach_options* options, dsv41_error* error);
+
+/* Looks for the longest part of `input` from its first token on. DSV41_OK: *out is a match, which keeps its records in
+ * the store until it is released; DSV41_MISS (not an error): there is nothing, and *out stays untouched. options: NULL
+ * for defaults. Reads no record. Codes: those of dsv41_model_fingerprint. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_lookup(dsv41_store* store, dsv41_model* model, const dsv41_input* input,
+                                          const dsv41_lookup_options* options, dsv41_match** out, dsv41_error* error);
+
+/* Fills *out (not NULL). Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_match_info_get(dsv41_match* match, dsv41_match_info* out, dsv41_error* error);
+
+/* Copies the tokens of the match: as many of the input's. Buffer convention 5. Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_match_tokens(dsv41_match* match, int32_t* buffer, size_t capacity, size_t* n,
+                                          dsv41_error* error);
+
+/* *out (not NULL): what dsv41_sync of `full`, which begins with the tokens of the match, would do after a restore,
+ * without other help of the pool's caches. options: NULL for defaults. Codes: TOKENS_MISMATCH, REPLAY_REQUIRED, and
+ * where the state has to be read those of reading. Since 0.1. */
+DSV41_API dsv41_status dsv41_match_replay_plan(dsv41_match* match, const dsv41_input* full,
+                                               const dsv41_replay_options* options, dsv41_replay_plan* out,
+                                               dsv41_error* error);
+
+/* Opens the state of the match as a snapshot, for its sampler and host sections: dsv41_snapshot_info_get, _verify,
+ * _host_ids, _host_section, _sampler. It has neither tokens nor pages: dsv41_snapshot_tokens answers SECTION_MISSING,
+ * _restore UNSUPPORTED. Codes: NOT_FOUND (pages alone), and those of dsv41_store_restore. Since 0.1. */
+DSV41_API dsv41_status dsv41_match_state(dsv41_match* match, dsv41_snapshot** out, dsv41_error* error);
+DSV41_API void dsv41_match_release(dsv41_match* match);
+
+/* Makes a session of the match. store: the one that was looked in. options, info, replay: as dsv41_snapshot_restore; no
+ * salt in options means that of the lookup. Where a record turns out damaged, the session has the tokens before it, and
+ * info->position tells; NOT_FOUND where there are none. Codes: NUMERIC_MISMATCH, NAMESPACE_MISMATCH, TOKENS_MISMATCH,
+ * SECTION_MISSING, CONTEXT_FULL, POOL_FULL, CANCELLED, BACKEND. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_restore(dsv41_store* store, dsv41_match* match, dsv41_pool* pool,
+                                           const dsv41_restore_options* options, dsv41_session** out,
+                                           dsv41_restore_info* info, dsv41_replay_info* replay, dsv41_error* error);
+
+/* Puts the session's pages, those that are not there yet, and its state into the store. options: NULL for defaults.
+ * result (NULL: not wanted): also filled where the store declines, which answers DSV41_NOT_ADMITTED (not an error);
+ * pages that were taken in before stay. Waits while the queue is full. A write that fails later is told by
+ * dsv41_store_flush. Codes: UNSUPPORTED (read only), STATE (an empty session), REPLAY_REQUIRED and STATE as
+ * dsv41_snapshot_save_file, CANCELLED, LIMIT (a state above 64 MiB), BACKEND; with flush those of writing. Inside a
+ * progress callback: DSV41_PROGRESS_DURABLE_POINT. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_put(dsv41_store* store, dsv41_session* session, const dsv41_put_options* options,
+                                       dsv41_put_result* result, dsv41_error* error);
+
+/* Keeps a record, and the pages below it, whatever the budget and their age, until it is unpinned as often as it was
+ * pinned; in a folder also after the store is closed. key: [16] bytes. reason: UTF-8, for whoever looks later; NULL:
+ * none. Codes: NOT_FOUND, UNSUPPORTED (read only), LIMIT (a reason above 4,096 bytes). Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_pin(dsv41_store* store, const uint8_t key[16], const char* reason,
+                                       size_t reason_size, dsv41_error* error);
+
+/* Takes a pin back. Codes: NOT_FOUND, STATE (it has none), UNSUPPORTED. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_unpin(dsv41_store* store, const uint8_t key[16], dsv41_error* error);
+
+/* Removes a record and all that stands on it, for good when the call returns. Codes: NOT_FOUND, BUSY (one of them is
+ * pinned, or held by a match), UNSUPPORTED. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_remove(dsv41_store* store, const uint8_t key[16], dsv41_error* error);
+
+/* Removes what has expired, then the least recently used, until the store takes at most target_bytes on disk
+ * (UINT64_MAX: only what has expired), and brings files that are half empty together. cancel: NULL: none. report: NULL:
+ * not wanted. Codes: UNSUPPORTED (read only), CANCELLED, and those of writing. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_gc(dsv41_store* store, uint64_t target_bytes, dsv41_cancel* cancel,
+                                      dsv41_gc_report* report, dsv41_error* error);
+
+/* Waits until everything that was put is durable. Answers the first failure of a write since the last flush: NO_SPACE,
+ * IO, PERMISSION, HOST_CALLBACK; or CANCELLED. cancel: NULL: none. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_flush(dsv41_store* store, dsv41_cancel* cancel, dsv41_error* error);
+
+/* An iterator over the records as they are now, each page before what stands on it. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_iter_create(dsv41_store* store, dsv41_store_iter** out, dsv41_error* error);
+
+/* The next record into *out (not NULL), or DSV41_END (not an error). Callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_iter_next(dsv41_store_iter* iter, dsv41_store_entry* out, dsv41_error* error);
+DSV41_API void dsv41_store_iter_release(dsv41_store_iter* iter);
+
+/* Looks at every record: its head, and if deep is 1 all of it, decompressed. Bad ones are set aside. *report (NULL: not
+ * wanted) is filled whether there are any or not. Codes: CORRUPT (there are), CANCELLED, and those of reading. cancel:
+ * NULL: none. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_verify(dsv41_store* store, uint32_t deep, dsv41_cancel* cancel,
+                                          dsv41_store_verify_report* report, dsv41_error* error);
+
+/* Fills *out (not NULL). Any thread, callback-safe. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_stats_get(dsv41_store* store, dsv41_store_stats* out, dsv41_error* error);
+
+/* Looks for what other processes have added. A read-only store does so by itself, at most once in a second, when it
+ * misses something. Codes: those of opening. Any thread. Since 0.1. */
+DSV41_API dsv41_status dsv41_store_refresh(dsv41_store* store, dsv41_error* error);
+
+/* A store is closed when its handle, its matches, its iterators and the pools that it is attached to are gone: what
+ * waits is written, and no function of dsv41_object_store runs any more when that release returns. */
+DSV41_API void dsv41_store_release(dsv41_store* store);
+
 /* -------------------------------------------------------------------------------------------- table of functions */
 
 /* Every function of this header, for hosts that load the library at run time (dlopen): fetch dsv41_get_api by name,
@@ -1678,6 +2059,49 @@ typedef struct dsv41_api {
   dsv41_status (*snapshot_rewrite)(dsv41_snapshot* snapshot, const dsv41_writer* writer,
                                    const dsv41_snapshot_options* options, uint32_t unwanted_parts, dsv41_error* error);
   void (*snapshot_release)(dsv41_snapshot* snapshot);
+  void (*object_store_init)(dsv41_object_store* objects, size_t size);
+  void (*store_options_init)(dsv41_store_options* options, size_t size);
+  void (*attach_options_init)(dsv41_attach_options* options, size_t size);
+  void (*lookup_options_init)(dsv41_lookup_options* options, size_t size);
+  void (*match_info_init)(dsv41_match_info* info, size_t size);
+  void (*put_options_init)(dsv41_put_options* options, size_t size);
+  void (*put_result_init)(dsv41_put_result* result, size_t size);
+  void (*store_entry_init)(dsv41_store_entry* entry, size_t size);
+  void (*gc_report_init)(dsv41_gc_report* report, size_t size);
+  void (*store_verify_report_init)(dsv41_store_verify_report* report, size_t size);
+  void (*store_stats_init)(dsv41_store_stats* stats, size_t size);
+  dsv41_status (*store_open)(dsv41_runtime* runtime, const dsv41_store_options* options, dsv41_store** out,
+                             dsv41_error* error);
+  dsv41_status (*pool_attach_store)(dsv41_pool* pool, dsv41_store* store, const dsv41_attach_options* options,
+                                    dsv41_error* error);
+  dsv41_status (*store_lookup)(dsv41_store* store, dsv41_model* model, const dsv41_input* input,
+                               const dsv41_lookup_options* options, dsv41_match** out, dsv41_error* error);
+  dsv41_status (*match_info_get)(dsv41_match* match, dsv41_match_info* out, dsv41_error* error);
+  dsv41_status (*match_tokens)(dsv41_match* match, int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error);
+  dsv41_status (*match_replay_plan)(dsv41_match* match, const dsv41_input* full, const dsv41_replay_options* options,
+                                    dsv41_replay_plan* out, dsv41_error* error);
+  dsv41_status (*match_state)(dsv41_match* match, dsv41_snapshot** out, dsv41_error* error);
+  void (*match_release)(dsv41_match* match);
+  dsv41_status (*store_restore)(dsv41_store* store, dsv41_match* match, dsv41_pool* pool,
+                                const dsv41_restore_options* options, dsv41_session** out, dsv41_restore_info* info,
+                                dsv41_replay_info* replay, dsv41_error* error);
+  dsv41_status (*store_put)(dsv41_store* store, dsv41_session* session, const dsv41_put_options* options,
+                            dsv41_put_result* result, dsv41_error* error);
+  dsv41_status (*store_pin)(dsv41_store* store, const uint8_t key[16], const char* reason, size_t reason_size,
+                            dsv41_error* error);
+  dsv41_status (*store_unpin)(dsv41_store* store, const uint8_t key[16], dsv41_error* error);
+  dsv41_status (*store_remove)(dsv41_store* store, const uint8_t key[16], dsv41_error* error);
+  dsv41_status (*store_gc)(dsv41_store* store, uint64_t target_bytes, dsv41_cancel* cancel, dsv41_gc_report* report,
+                           dsv41_error* error);
+  dsv41_status (*store_flush)(dsv41_store* store, dsv41_cancel* cancel, dsv41_error* error);
+  dsv41_status (*store_iter_create)(dsv41_store* store, dsv41_store_iter** out, dsv41_error* error);
+  dsv41_status (*store_iter_next)(dsv41_store_iter* iter, dsv41_store_entry* out, dsv41_error* error);
+  void (*store_iter_release)(dsv41_store_iter* iter);
+  dsv41_status (*store_verify)(dsv41_store* store, uint32_t deep, dsv41_cancel* cancel,
+                               dsv41_store_verify_report* report, dsv41_error* error);
+  dsv41_status (*store_stats_get)(dsv41_store* store, dsv41_store_stats* out, dsv41_error* error);
+  dsv41_status (*store_refresh)(dsv41_store* store, dsv41_error* error);
+  void (*store_release)(dsv41_store* store);
 } dsv41_api;
 
 /* The table (static) for a host that was compiled against abi_version (DSV41_HEADER_ABI); NULL when this library is

@@ -13,6 +13,8 @@
 //     });
 //     session.save("chat.dsv41");
 //     dsv41::Session again = dsv41::Snapshot::open_file(runtime, "chat.dsv41").restore(pool);
+//     dsv41::Store store(runtime, "chats");
+//     store.put(session);
 //
 // Options and results are the structs of the C API; make<T>() gives one with its defaults. Every call may throw Error.
 // Objects are moved, not copied; a moved-from object may only be destroyed or assigned to. Order of destruction is
@@ -28,6 +30,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -96,6 +99,17 @@ inline void init(dsv41_verify_report* value, size_t size) { dsv41_verify_report_
 inline void init(dsv41_compat_report* value, size_t size) { dsv41_compat_report_init(value, size); }
 inline void init(dsv41_restore_options* value, size_t size) { dsv41_restore_options_init(value, size); }
 inline void init(dsv41_restore_info* value, size_t size) { dsv41_restore_info_init(value, size); }
+inline void init(dsv41_object_store* value, size_t size) { dsv41_object_store_init(value, size); }
+inline void init(dsv41_store_options* value, size_t size) { dsv41_store_options_init(value, size); }
+inline void init(dsv41_attach_options* value, size_t size) { dsv41_attach_options_init(value, size); }
+inline void init(dsv41_lookup_options* value, size_t size) { dsv41_lookup_options_init(value, size); }
+inline void init(dsv41_match_info* value, size_t size) { dsv41_match_info_init(value, size); }
+inline void init(dsv41_put_options* value, size_t size) { dsv41_put_options_init(value, size); }
+inline void init(dsv41_put_result* value, size_t size) { dsv41_put_result_init(value, size); }
+inline void init(dsv41_store_entry* value, size_t size) { dsv41_store_entry_init(value, size); }
+inline void init(dsv41_gc_report* value, size_t size) { dsv41_gc_report_init(value, size); }
+inline void init(dsv41_store_verify_report* value, size_t size) { dsv41_store_verify_report_init(value, size); }
+inline void init(dsv41_store_stats* value, size_t size) { dsv41_store_stats_init(value, size); }
 
 struct Release {
   void operator()(dsv41_runtime* handle) const noexcept { dsv41_runtime_release(handle); }
@@ -107,6 +121,9 @@ struct Release {
   void operator()(dsv41_textstream* handle) const noexcept { dsv41_textstream_release(handle); }
   void operator()(dsv41_chatparse* handle) const noexcept { dsv41_chatparse_release(handle); }
   void operator()(dsv41_snapshot* handle) const noexcept { dsv41_snapshot_release(handle); }
+  void operator()(dsv41_store* handle) const noexcept { dsv41_store_release(handle); }
+  void operator()(dsv41_match* handle) const noexcept { dsv41_match_release(handle); }
+  void operator()(dsv41_store_iter* handle) const noexcept { dsv41_store_iter_release(handle); }
 };
 template <class H>
 using Owner = std::unique_ptr<H, Release>;
@@ -217,6 +234,15 @@ class Callback {
 using Tokens = std::vector<int32_t>;
 using Digest = std::array<uint8_t, 32>;  // SHA-256
 using Bytes = std::vector<uint8_t>;
+using Key = std::array<uint8_t, 16>;  // of a record in a store
+
+template <size_t n>
+Key key_of(const uint8_t (&bytes)[n]) {
+  static_assert(n == std::tuple_size_v<Key>);
+  Key key;
+  std::memcpy(key.data(), bytes, n);
+  return key;
+}
 
 // What dsv41_session_provenance tells: hits of ranges[i] begin at hits[ranges[i].first_hit].
 struct Provenance {
@@ -342,6 +368,88 @@ class Model {
   detail::Owner<dsv41_model> owner_;
 };
 
+class Match;
+class Session;
+
+class Store {
+ public:
+  Store(const Runtime& runtime, const dsv41_store_options& options)
+      : owner_(detail::create<dsv41_store>([&](dsv41_store** out, dsv41_error* error) {
+          return dsv41_store_open(runtime.get(), &options, out, error);
+        })) {}
+  // options: all but the folder.
+  Store(const Runtime& runtime, std::string_view folder, dsv41_store_options options = make<dsv41_store_options>())
+      : Store(runtime, in_folder(folder, options)) {}
+  Store(const Runtime& runtime, const dsv41_object_store& objects,
+        dsv41_store_options options = make<dsv41_store_options>())
+      : Store(runtime, in_objects(objects, options)) {}
+
+  // Nothing where the store has nothing of these tokens.
+  inline std::optional<Match> lookup(const Model& model, const Tokens& tokens,
+                                     const dsv41_lookup_options& options = make<dsv41_lookup_options>()) const;
+  // Its outcome tells whether the store has taken it in.
+  inline dsv41_put_result put(Session& session, const dsv41_put_options& options = make<dsv41_put_options>()) const;
+
+  void pin(const Key& key, std::string_view reason = {}) const {
+    detail::check(
+        [&](dsv41_error* error) { return dsv41_store_pin(get(), key.data(), reason.data(), reason.size(), error); });
+  }
+  void unpin(const Key& key) const {
+    detail::check([&](dsv41_error* error) { return dsv41_store_unpin(get(), key.data(), error); });
+  }
+  void remove(const Key& key) const {
+    detail::check([&](dsv41_error* error) { return dsv41_store_remove(get(), key.data(), error); });
+  }
+  dsv41_gc_report gc(uint64_t target_bytes = UINT64_MAX) const {
+    auto out = make<dsv41_gc_report>();
+    detail::check([&](dsv41_error* error) { return dsv41_store_gc(get(), target_bytes, nullptr, &out, error); });
+    return out;
+  }
+  void flush() const {
+    detail::check([&](dsv41_error* error) { return dsv41_store_flush(get(), nullptr, error); });
+  }
+  void refresh() const {
+    detail::check([&](dsv41_error* error) { return dsv41_store_refresh(get(), error); });
+  }
+  // Throws Error with status DSV41_CORRUPT where there are bad records.
+  dsv41_store_verify_report verify(bool deep) const {
+    auto out = make<dsv41_store_verify_report>();
+    detail::check([&](dsv41_error* error) { return dsv41_store_verify(get(), deep, nullptr, &out, error); });
+    return out;
+  }
+  std::vector<dsv41_store_entry> entries() const {
+    const auto iter = detail::create<dsv41_store_iter>(
+        [&](dsv41_store_iter** out, dsv41_error* error) { return dsv41_store_iter_create(get(), out, error); });
+    std::vector<dsv41_store_entry> all;
+    for (;;) {
+      auto entry = make<dsv41_store_entry>();
+      const dsv41_status status =
+          detail::check([&](dsv41_error* error) { return dsv41_store_iter_next(iter.get(), &entry, error); });
+      if (status == DSV41_END) return all;
+      all.push_back(entry);
+    }
+  }
+  dsv41_store_stats stats() const {
+    auto out = make<dsv41_store_stats>();
+    detail::check([&](dsv41_error* error) { return dsv41_store_stats_get(get(), &out, error); });
+    return out;
+  }
+
+  dsv41_store* get() const noexcept { return owner_.get(); }
+
+ private:
+  static const dsv41_store_options& in_folder(std::string_view folder, dsv41_store_options& options) {
+    options.folder = folder.data();
+    options.folder_size = folder.size();
+    return options;
+  }
+  static const dsv41_store_options& in_objects(const dsv41_object_store& objects, dsv41_store_options& options) {
+    options.objects = &objects;
+    return options;
+  }
+  detail::Owner<dsv41_store> owner_;
+};
+
 class Pool {
  public:
   explicit Pool(const Model& model, const dsv41_pool_options& options = make<dsv41_pool_options>())
@@ -363,14 +471,18 @@ class Pool {
   void check() const {
     detail::check([&](dsv41_error* error) { return dsv41_pool_check(get(), error); });
   }
+  // write_back: DSV41_WRITE_*.
+  void attach(const Store& store, uint32_t write_back = DSV41_WRITE_ON_DEMAND) const {
+    auto options = make<dsv41_attach_options>();
+    options.write_back = write_back;
+    detail::check([&](dsv41_error* error) { return dsv41_pool_attach_store(get(), store.get(), &options, error); });
+  }
 
   dsv41_pool* get() const noexcept { return owner_.get(); }
 
  private:
   detail::Owner<dsv41_pool> owner_;
 };
-
-class Session;
 
 class Sampler {
  public:
@@ -587,6 +699,7 @@ class Session {
 
  private:
   friend class Snapshot;
+  friend class Match;
   explicit Session(detail::Owner<dsv41_session> owner) : owner_(std::move(owner)) {}
 
   dsv41_replay_plan replay_plan(const Tokens& full, const dsv41_replay_options* options) const {
@@ -712,9 +825,71 @@ class Snapshot {
   dsv41_snapshot* get() const noexcept { return owner_.get(); }
 
  private:
+  friend class Match;
   explicit Snapshot(detail::Owner<dsv41_snapshot> owner) : owner_(std::move(owner)) {}
   detail::Owner<dsv41_snapshot> owner_;
 };
+
+// What a lookup found; keeps it in the store.
+class Match {
+ public:
+  dsv41_match_info info() const {
+    auto out = make<dsv41_match_info>();
+    detail::check([&](dsv41_error* error) { return dsv41_match_info_get(get(), &out, error); });
+    return out;
+  }
+  Tokens tokens() const {
+    return detail::fetch<Tokens>(0, [&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
+      return dsv41_match_tokens(get(), buffer, capacity, n, error);
+    });
+  }
+  dsv41_replay_plan replay_plan(const Tokens& full,
+                                const dsv41_replay_options& options = make<dsv41_replay_options>()) const {
+    auto out = make<dsv41_replay_plan>();
+    auto input = make<dsv41_input>();
+    input.tokens = full.data();
+    input.n_tokens = full.size();
+    detail::check([&](dsv41_error* error) { return dsv41_match_replay_plan(get(), &input, &options, &out, error); });
+    return out;
+  }
+  Snapshot state() const {
+    return Snapshot(detail::create<dsv41_snapshot>(
+        [&](dsv41_snapshot** out, dsv41_error* error) { return dsv41_match_state(get(), out, error); }));
+  }
+  // info, replay: as Snapshot::restore.
+  Session restore(const Store& store, const Pool& pool,
+                  const dsv41_restore_options& options = make<dsv41_restore_options>(),
+                  dsv41_restore_info* info = nullptr, dsv41_replay_info* replay = nullptr) const {
+    return Session(detail::create<dsv41_session>([&](dsv41_session** out, dsv41_error* error) {
+      return dsv41_store_restore(store.get(), get(), pool.get(), &options, out, info, replay, error);
+    }));
+  }
+
+  dsv41_match* get() const noexcept { return owner_.get(); }
+
+ private:
+  friend class Store;
+  explicit Match(dsv41_match* handle) : owner_(handle) {}
+  detail::Owner<dsv41_match> owner_;
+};
+
+inline std::optional<Match> Store::lookup(const Model& model, const Tokens& tokens,
+                                          const dsv41_lookup_options& options) const {
+  auto input = make<dsv41_input>();
+  input.tokens = tokens.data();
+  input.n_tokens = tokens.size();
+  dsv41_match* found = nullptr;
+  const dsv41_status status = detail::check(
+      [&](dsv41_error* error) { return dsv41_store_lookup(get(), model.get(), &input, &options, &found, error); });
+  if (status == DSV41_MISS) return std::nullopt;
+  return Match(found);
+}
+
+inline dsv41_put_result Store::put(Session& session, const dsv41_put_options& options) const {
+  auto result = make<dsv41_put_result>();
+  detail::check([&](dsv41_error* error) { return dsv41_store_put(get(), session.get(), &options, &result, error); });
+  return result;
+}
 
 class TextStream {
  public:

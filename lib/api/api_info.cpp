@@ -23,6 +23,9 @@ constexpr char kCompiler[] = "gcc " __VERSION__;
 constexpr char kCompiler[] = "unknown";
 #endif
 
+// FORMAT.md of snapshot and store.
+constexpr uint32_t kOldestSnapshotMajor = 1, kStoreMajor = 1;
+
 template <class T>
 void init_struct(T* value, size_t size) {
   if (!value || size < kMinBytes || size > kMaxBytes) return;
@@ -70,7 +73,8 @@ dsv41_status dsv41_build_info_get(dsv41_build_info* out, dsv41_error* error) {
     write_text("none,zstd", info.codecs);
     info.snapshot_major = snapshot::kMajorVersion;
     info.snapshot_minor = snapshot::kMinorVersion;
-    info.snapshot_oldest_major = 1;
+    info.snapshot_oldest_major = kOldestSnapshotMajor;
+    info.store_major = kStoreMajor;
     write_struct(info, out);
     return {};
   });
@@ -90,6 +94,7 @@ int32_t dsv41_has_capability(uint32_t capability) {
     case DSV41_CAP_REPLAY:
     case DSV41_CAP_WINDOW_CACHE:
     case DSV41_CAP_SNAPSHOT:
+    case DSV41_CAP_STORE:
     case DSV41_CAP_ZSTD: return 1;
     default: return 0;
   }
@@ -131,5 +136,16 @@ void dsv41_verify_report_init(dsv41_verify_report* report, size_t size) { init_s
 void dsv41_compat_report_init(dsv41_compat_report* report, size_t size) { init_struct(report, size); }
 void dsv41_restore_options_init(dsv41_restore_options* options, size_t size) { init_struct(options, size); }
 void dsv41_restore_info_init(dsv41_restore_info* info, size_t size) { init_struct(info, size); }
+void dsv41_object_store_init(dsv41_object_store* objects, size_t size) { init_struct(objects, size); }
+void dsv41_store_options_init(dsv41_store_options* options, size_t size) { init_struct(options, size); }
+void dsv41_attach_options_init(dsv41_attach_options* options, size_t size) { init_struct(options, size); }
+void dsv41_lookup_options_init(dsv41_lookup_options* options, size_t size) { init_struct(options, size); }
+void dsv41_match_info_init(dsv41_match_info* info, size_t size) { init_struct(info, size); }
+void dsv41_put_options_init(dsv41_put_options* options, size_t size) { init_struct(options, size); }
+void dsv41_put_result_init(dsv41_put_result* result, size_t size) { init_struct(result, size); }
+void dsv41_store_entry_init(dsv41_store_entry* entry, size_t size) { init_struct(entry, size); }
+void dsv41_gc_report_init(dsv41_gc_report* report, size_t size) { init_struct(report, size); }
+void dsv41_store_verify_report_init(dsv41_store_verify_report* report, size_t size) { init_struct(report, size); }
+void dsv41_store_stats_init(dsv41_store_stats* stats, size_t size) { init_struct(stats, size); }
 
 }  // extern "C"

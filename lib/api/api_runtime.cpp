@@ -96,6 +96,7 @@ void add_counters(const PoolReading& pool, dsv41_metrics* out) {
   out->tokens_reused += value(counters.tokens_reused);
   out->tokens_hit_window += value(counters.tokens_hit_window);
   out->tokens_hit_prefix += value(counters.tokens_hit_prefix);
+  out->tokens_hit_store += value(counters.tokens_hit_store);
   out->layer_tokens += value(counters.layer_tokens);
   out->calls_cancelled += value(counters.calls_cancelled);
   out->cancel_latency_ns_max = std::max(out->cancel_latency_ns_max, value(counters.cancel_latency_ns_max));
@@ -108,6 +109,34 @@ void add_counters(const PoolReading& pool, dsv41_metrics* out) {
   out->windows_put += pool.windows.n_put;
   out->windows_found += pool.windows.n_found;
   out->windows_dropped += pool.windows.n_evicted + pool.windows.n_expired;
+}
+
+void add_counters(const store::StoreStats& store, dsv41_metrics* out) {
+  out->store_pages_asked += store.pages_asked;
+  out->store_pages_found += store.pages_found;
+  out->store_misses_absent += store.misses_absent;
+  out->store_misses_collision += store.misses_collision;
+  out->store_misses_parent += store.misses_parent;
+  out->store_misses_class += store.misses_class;
+  out->store_records_written += store.records_written;
+  out->store_bytes_written += store.bytes_written;
+  out->store_raw_bytes_written += store.raw_bytes_written;
+  out->store_records_read += store.records_read;
+  out->store_bytes_read += store.bytes_read;
+  out->store_raw_bytes_read += store.raw_bytes_read;
+  out->store_puts_present += store.puts_present;
+  out->store_puts_declined += store.puts_declined;
+  out->store_puts_failed += store.puts_failed;
+  out->store_reads_short += store.reads_short;
+  out->store_reads_checksum += store.reads_checksum;
+  out->store_reads_corrupt += store.reads_corrupt;
+  out->store_reads_mismatch += store.reads_mismatch;
+  out->store_reads_io += store.reads_io;
+  out->store_reads_deadline += store.reads_deadline;
+  out->store_reads_gone += store.reads_gone;
+  out->store_records_quarantined += store.n_quarantined;
+  out->store_records_evicted += store.n_evicted;
+  out->store_records_expired += store.n_expired;
 }
 
 void add_levels(const PoolReading& pool, dsv41_metrics* out) {
@@ -188,7 +217,21 @@ void dsv41_runtime::remove_pool(const std::shared_ptr<session::Pool>& pool) {
   const PoolReading reading(*pool);
   std::lock_guard lock(mutex_);
   std::erase(pools_, pool);
-  add_counters(reading, &closed_pools_);
+  add_counters(reading, &closed_);
+}
+
+void dsv41_runtime::add_store(dsv41_store& store) {
+  std::lock_guard lock(mutex_);
+  stores_.push_back(&store);
+}
+
+void dsv41_runtime::remove_store(dsv41_store& store) {
+  std::lock_guard lock(mutex_);
+  std::erase(stores_, &store);
+  try {
+    add_counters(store.store->stats(), &closed_);
+  } catch (...) {  // no memory: they are lost
+  }
 }
 
 dsv41_metrics dsv41_runtime::metrics() {
@@ -197,7 +240,15 @@ dsv41_metrics dsv41_runtime::metrics() {
   {
     std::lock_guard lock(mutex_);
     pools = pools_;
-    out = closed_pools_;
+    out = closed_;
+    // Under the lock, so that no store is closed by whoever only counts: its host may do that, and then nothing of the
+    // host's may be called any more.
+    for (const dsv41_store* store : stores_) {
+      const store::StoreStats stats = store->store->stats();
+      add_counters(stats, &out);
+      out.stores_open += 1;
+      out.store_physical_bytes += stats.physical_bytes;
+    }
   }
   out.struct_size = sizeof out;
   for (const std::shared_ptr<session::Pool>& pool : pools) {

@@ -110,6 +110,7 @@ dsv41_status dsv41_session_info_get(dsv41_session* session, dsv41_session_info* 
                     dsv41_session_info info{};
                     info.encoder = encoder_policy(state.options().replay);
                     info.decoder = decoder_policy(state.options().replay);
+                    info.strict_numeric_class = state.options().replay.strict_numeric_class;
                     info.has_logits = state.has_logits();
                     info.is_exact = state.is_exact();
                     info.encoder_windows_intact = state.encoder_windows_intact();

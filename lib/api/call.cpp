@@ -49,6 +49,9 @@ const char* handle_name(HandleKind kind) {
     case HandleKind::kTextStream: return "textstream";
     case HandleKind::kChatParse: return "chatparse";
     case HandleKind::kSnapshot: return "snapshot";
+    case HandleKind::kStore: return "store";
+    case HandleKind::kMatch: return "match";
+    case HandleKind::kStoreIter: return "store_iter";
   }
   return "handle";
 }

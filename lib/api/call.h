@@ -170,4 +170,21 @@ int32_t run_call(const char* place, dsv41_error* error, Want<A> a, Want<B> b, F&
   }
 }
 
+template <class A, class B, class C, class F>
+int32_t run_call(const char* place, dsv41_error* error, Want<A> a, Want<B> b, Want<C> c, F&& body) noexcept {
+  try {
+    Use first(a), second(b), third(c);
+    for (const Use* use : {&first, &second, &third}) {
+      if (!use->status().ok()) return report(place, use->status(), error);
+    }
+    Status status = catch_all([&] { return body(*a.handle, *b.handle, *c.handle); });
+    if (status.code() == Code::kINTERNAL) {
+      for (Use* use : {&first, &second, &third}) use->poison();
+    }
+    return report(place, status, error);
+  } catch (...) {
+    return DSV41_NO_MEMORY;
+  }
+}
+
 }  // namespace dsv41::api

@@ -22,6 +22,9 @@ enum class HandleKind : uint32_t {
   kTextStream,
   kChatParse,
   kSnapshot,
+  kStore,
+  kMatch,
+  kStoreIter,
 };
 
 // Lower-case word for messages: "session".

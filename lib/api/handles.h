@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/handle.h"
+#include "api/host_objects.h"
 #include "backend/registry.h"
 #include "base/allocator.h"
 #include "base/cancel.h"
@@ -18,6 +19,7 @@
 #include "session/sampler.h"
 #include "session/session.h"
 #include "session/session_snapshot.h"
+#include "session/session_store.h"
 #include "text/chat_parse.h"
 #include "text/text_stream.h"
 
@@ -66,6 +68,9 @@ struct dsv41_runtime : dsv41::api::Handle {
 
   void add_pool(std::shared_ptr<dsv41::session::Pool> pool);
   void remove_pool(const std::shared_ptr<dsv41::session::Pool>& pool);  // its counters stay in the totals
+  // A store is asked for its counters until remove_store has returned; those that only grow stay in the totals.
+  void add_store(dsv41_store& store);
+  void remove_store(dsv41_store& store);
   dsv41_metrics metrics();
 
   const dsv41_runtime_options options;
@@ -79,7 +84,8 @@ struct dsv41_runtime : dsv41::api::Handle {
   std::mutex mutex_;  // guards what follows; never held while a callback runs or a pool is destroyed
   std::vector<std::pair<std::string, std::weak_ptr<dsv41::backend::Backend>>> backends_;
   std::vector<std::shared_ptr<dsv41::session::Pool>> pools_;
-  dsv41_metrics closed_pools_{};  // counters of pools that are gone
+  std::vector<dsv41_store*> stores_;
+  dsv41_metrics closed_{};  // counters of pools and stores that are gone
 };
 
 struct dsv41_cancel : dsv41::api::Handle {
@@ -101,12 +107,46 @@ struct dsv41_model : dsv41::api::Handle {
   dsv41::Result<const dsv41::text::Tokenizer*> tokenizer() const;
 };
 
+struct dsv41_store : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kStore;
+  // host: null where the store is a folder.
+  dsv41_store(dsv41_runtime& parent, std::unique_ptr<dsv41::api::HostObjects> host,
+              std::shared_ptr<dsv41::store::Store> made);
+  ~dsv41_store() override;
+
+  dsv41::api::Ref<dsv41_runtime> runtime;
+  std::unique_ptr<dsv41::api::HostObjects> objects;
+  // Whoever else owns it holds this handle too, or gives it up before a call on the handle ends.
+  std::shared_ptr<dsv41::store::Store> store;
+};
+
+struct dsv41_match : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kMatch;
+  dsv41_match(dsv41_store& parent, dsv41_model& of, dsv41::session::StoreMatch found)
+      : Handle(kKind), store(&parent), model(&of), match(std::move(found)) {}
+
+  dsv41::api::Ref<dsv41_store> store;
+  dsv41::api::Ref<dsv41_model> model;
+  dsv41::session::StoreMatch match;
+};
+
+struct dsv41_store_iter : dsv41::api::Handle {
+  static constexpr auto kKind = dsv41::api::HandleKind::kStoreIter;
+  dsv41_store_iter(dsv41_store& parent, std::vector<dsv41::store::RecordInfo> listed)
+      : Handle(kKind), store(&parent), records(std::move(listed)) {}
+
+  dsv41::api::Ref<dsv41_store> store;
+  const std::vector<dsv41::store::RecordInfo> records;
+  size_t next = 0;
+};
+
 struct dsv41_pool : dsv41::api::Handle {
   static constexpr auto kKind = dsv41::api::HandleKind::kPool;
   dsv41_pool(dsv41_model& parent, std::shared_ptr<dsv41::session::Pool> made);
   ~dsv41_pool() override;
 
   dsv41::api::Ref<dsv41_model> model;
+  dsv41::api::Ref<dsv41_store> store;  // that is attached; may be empty
   std::shared_ptr<dsv41::session::Pool> pool;
 };
 

@@ -69,7 +69,7 @@ Status read_tokens(const dsv41_input* input, std::string_view name, std::span<co
   return {};
 }
 
-Status read_policy(uint32_t encoder, uint32_t decoder, session::ReplayPolicy* out) {
+Status read_policy(uint32_t encoder, uint32_t decoder, uint32_t strict_numeric_class, session::ReplayPolicy* out) {
   switch (encoder) {
     case DSV41_ENCODER_BOUNDED: out->encoder = session::EncoderReplay::kBounded; break;
     case DSV41_ENCODER_REFUSE: out->encoder = session::EncoderReplay::kRefuse; break;
@@ -81,7 +81,7 @@ Status read_policy(uint32_t encoder, uint32_t decoder, session::ReplayPolicy* ou
     case DSV41_DECODER_FULL: out->decoder = session::DecoderPolicy::kFull; break;
     default: return Status(Code::kINVALID_ARG, "options.decoder is none of DSV41_DECODER_*");
   }
-  return {};
+  return read_flag(strict_numeric_class, "strict_numeric_class", &out->strict_numeric_class);
 }
 
 Status read_salt(const void* bytes, size_t size, std::string* out) {
@@ -100,7 +100,7 @@ Status read_policy(const dsv41_replay_options* options, const session::ReplayPol
   if (!options) return {};
   dsv41_replay_options given;
   DSV41_TRY(read_struct(options, "options", &given));
-  return read_policy(given.encoder, given.decoder, out);
+  return read_policy(given.encoder, given.decoder, given.strict_numeric_class, out);
 }
 
 uint32_t encoder_policy(const session::ReplayPolicy& policy) {
@@ -129,6 +129,8 @@ dsv41_run_result to_host(const session::RunResult& run) {
   out.decoder_tokens_replayed = to_count(run.decoder_tokens_replayed);
   out.layer_tokens = to_count(run.layer_tokens);
   out.time_ns = run.time_ns;
+  out.hit_store_tokens = to_count(run.hit_store_tokens);
+  out.store_bytes_read = run.store_bytes_read;
   return out;
 }
 

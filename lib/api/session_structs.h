@@ -12,14 +12,14 @@ inline int64_t to_signed(uint64_t value) { return static_cast<int64_t>(std::min<
 
 // `input`, checked but for its ids.
 Status read_tokens(const dsv41_input* input, std::string_view name, std::span<const int32_t>* out);
-// INVALID_ARG where a value is none of DSV41_ENCODER_* or DSV41_DECODER_*.
-Status read_policy(uint32_t encoder, uint32_t decoder, session::ReplayPolicy* out);
+// INVALID_ARG where a value is none of DSV41_ENCODER_* or DSV41_DECODER_*, or no flag.
+Status read_policy(uint32_t encoder, uint32_t decoder, uint32_t strict_numeric_class, session::ReplayPolicy* out);
 // `bytes` of the host, for page keys.
 Status read_salt(const void* bytes, size_t size, std::string* out);
 // What dsv41_session_options and dsv41_restore_options have in common.
 template <class T>
 Status read_session_fields(const T& given, session::SessionOptions* out) {
-  DSV41_TRY(read_policy(given.encoder, given.decoder, &out->replay));
+  DSV41_TRY(read_policy(given.encoder, given.decoder, given.strict_numeric_class, &out->replay));
   if (given.chunk_tokens > static_cast<uint64_t>(session::kMaxChunkTokens)) {
     return Status(Code::kINVALID_ARG, "options.chunk_tokens is above " + std::to_string(session::kMaxChunkTokens));
   }

@@ -143,6 +143,14 @@ Status RestoreRequest::read(const dsv41_restore_options* options, const session:
   return {};
 }
 
+Status RestoreRequest::take_salt(std::string_view salt) {
+  if (!wanted_.session.salt.empty() && wanted_.session.salt != salt) {
+    return Status(Code::kNAMESPACE_MISMATCH, "options.salt is not the salt of the lookup");
+  }
+  wanted_.session.salt = salt;
+  return {};
+}
+
 dsv41_snapshot_info to_host(const session::SnapshotInfo& info) {
   dsv41_snapshot_info out{};
   out.kind = static_cast<uint32_t>(info.kind);

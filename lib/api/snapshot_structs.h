@@ -39,6 +39,8 @@ class SaveRequest {
 class RestoreRequest {
  public:
   Status read(const dsv41_restore_options* options, const session::SessionOptions* own);
+  // The salt that a lookup was made with; NAMESPACE_MISMATCH when the options have another one.
+  Status take_salt(std::string_view salt);
   const session::RestoreOptions& options() const { return wanted_; }
 
  private:

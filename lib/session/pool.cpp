@@ -7,7 +7,6 @@
 #include "store/store.h"
 
 namespace dsv41::session {
-namespace {
 
 ModelShape model_shape(const model::ModelConfig& config) {
   ModelShape shape;
@@ -19,8 +18,6 @@ ModelShape model_shape(const model::ModelConfig& config) {
   }
   return shape;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<model::Forward>> ForwardCache::take(int64_t rows, int64_t positions) {
   {

@@ -77,6 +77,9 @@ class ForwardCache {
   std::vector<std::unique_ptr<model::Forward>> idle_;
 };
 
+// With the default least hit.
+ModelShape model_shape(const model::ModelConfig& config);
+
 class Pool {
  public:
   static Result<std::shared_ptr<Pool>> create(std::shared_ptr<const LoadedModel> model, const PoolOptions& options);

@@ -153,14 +153,13 @@ TEST_SUITE("abi/header_rules") {
   }
 
   TEST_CASE("an unknown capability is 0") {
-    for (uint32_t id : {0u, 3u, 15u, 18u, 31u, 40u, 42u, 1000u, 0x7fffffffu, 0xffffffffu}) {
+    for (uint32_t id : {0u, 3u, 15u, 18u, 31u, 42u, 1000u, 0x7fffffffu, 0xffffffffu}) {
       CAPTURE(id);
       CHECK(dsv41_has_capability(id) == 0);
     }
     CHECK(dsv41_has_capability(DSV41_CAP_BACKEND_CPU) == 1);
     CHECK(dsv41_has_capability(DSV41_CAP_BACKEND_REF) == 1);
-    for (uint32_t id = DSV41_CAP_DECODER_FULL; id <= DSV41_CAP_SNAPSHOT; ++id) CHECK(dsv41_has_capability(id) == 1);
-    CHECK(dsv41_has_capability(DSV41_CAP_ZSTD) == 1);
+    for (uint32_t id = DSV41_CAP_DECODER_FULL; id <= DSV41_CAP_ZSTD; ++id) CHECK(dsv41_has_capability(id) == 1);
   }
 
   TEST_CASE("library and header tell the same version") {

@@ -386,7 +386,6 @@ TEST_SUITE("api/kv_reports") {
     const dsv41_metric_desc* list = nullptr;
     size_t n = 0;
     REQUIRE(dsv41_metric_list(&list, &n, nullptr) == DSV41_OK);
-    CHECK(n == 35);
     CHECK(sizeof(dsv41_metrics) == 8 + 8 * n);
     for (size_t i = 0; i < n; ++i) {
       CAPTURE(list[i].name);
@@ -396,7 +395,7 @@ TEST_SUITE("api/kv_reports") {
       CHECK(value != UINT64_MAX);
     }
     uint64_t value = 0;
-    CHECK(dsv41_metric_value(nano_runtime().get(), 36, &value, nullptr) == DSV41_NOT_FOUND);
+    CHECK(dsv41_metric_value(nano_runtime().get(), n + 1, &value, nullptr) == DSV41_NOT_FOUND);
   }
 }
 

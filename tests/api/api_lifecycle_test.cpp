@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api/nano_api.h"
+#include "support/temp_folder.h"
 
 namespace dsv41::test {
 namespace {
@@ -193,8 +194,9 @@ TEST_SUITE("api/lifecycle") {
 
   TEST_CASE("the library writes nothing to stdout and stderr, also when calls fail") {
     std::string reply;
-    size_t n_saved = 0;
-    dsv41_status bad_open = 0, bad_snapshot = 0, bad_save = 0;
+    size_t n_saved = 0, n_found = 0;
+    dsv41_status bad_open = 0, bad_snapshot = 0, bad_save = 0, bad_store = 0;
+    TempFolder folder;
     CapturedOutput captured;
     {
       Runtime runtime;
@@ -215,6 +217,15 @@ TEST_SUITE("api/lifecycle") {
       bytes.back() ^= 1;
       dsv41_snapshot* no_snapshot = nullptr;
       bad_snapshot = dsv41_snapshot_open_buffer(runtime.get(), bytes.data(), bytes.size(), &no_snapshot, nullptr);
+      Store store(runtime, folder.path());
+      store.put(session);
+      store.flush();
+      n_found = store.lookup(model, session.tokens())->info().n_tokens;
+      auto locked = make<dsv41_store_options>();
+      locked.folder = folder.path().data();
+      locked.folder_size = folder.path().size();
+      dsv41_store* no_store = nullptr;
+      bad_store = dsv41_store_open(runtime.get(), &locked, &no_store, nullptr);
       bad_save = dsv41_snapshot_save_file(session.get(), "/no/such/folder/x", 17, nullptr, nullptr, nullptr);
     }
     const std::string written = captured.restore();
@@ -222,7 +233,9 @@ TEST_SUITE("api/lifecycle") {
     CHECK(reply != "");
     CHECK(bad_open == DSV41_NOT_FOUND);
     CHECK(n_saved > 0);
+    CHECK(n_found == 3);
     CHECK(bad_snapshot < 0);
+    CHECK(bad_store == DSV41_LOCKED);
     CHECK(bad_save == DSV41_NOT_FOUND);
   }
 

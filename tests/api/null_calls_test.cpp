@@ -5,11 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "abi/public_header.h"
 #include "api/nano_api.h"
+#include "support/temp_folder.h"
 
 namespace dsv41::test {
 namespace {
@@ -170,6 +173,44 @@ std::vector<Row> null_rows() {
       {"dsv41_snapshot_rewrite",
        [](dsv41_error* e) { return dsv41_snapshot_rewrite(nullptr, nullptr, nullptr, 0, e); }},
       {"dsv41_snapshot_release", quiet([] { dsv41_snapshot_release(nullptr); })},
+      {"dsv41_object_store_init", quiet([] { dsv41_object_store_init(nullptr, 8); })},
+      {"dsv41_store_options_init", quiet([] { dsv41_store_options_init(nullptr, 8); })},
+      {"dsv41_attach_options_init", quiet([] { dsv41_attach_options_init(nullptr, 8); })},
+      {"dsv41_lookup_options_init", quiet([] { dsv41_lookup_options_init(nullptr, 8); })},
+      {"dsv41_match_info_init", quiet([] { dsv41_match_info_init(nullptr, 8); })},
+      {"dsv41_put_options_init", quiet([] { dsv41_put_options_init(nullptr, 8); })},
+      {"dsv41_put_result_init", quiet([] { dsv41_put_result_init(nullptr, 8); })},
+      {"dsv41_store_entry_init", quiet([] { dsv41_store_entry_init(nullptr, 8); })},
+      {"dsv41_gc_report_init", quiet([] { dsv41_gc_report_init(nullptr, 8); })},
+      {"dsv41_store_verify_report_init", quiet([] { dsv41_store_verify_report_init(nullptr, 8); })},
+      {"dsv41_store_stats_init", quiet([] { dsv41_store_stats_init(nullptr, 8); })},
+      {"dsv41_store_open", [](dsv41_error* e) { return dsv41_store_open(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_pool_attach_store", [](dsv41_error* e) { return dsv41_pool_attach_store(nullptr, nullptr, nullptr, e); }},
+      {"dsv41_store_lookup",
+       [](dsv41_error* e) { return dsv41_store_lookup(nullptr, nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_match_info_get", [](dsv41_error* e) { return dsv41_match_info_get(nullptr, nullptr, e); }},
+      {"dsv41_match_tokens", [](dsv41_error* e) { return dsv41_match_tokens(nullptr, nullptr, 0, nullptr, e); }},
+      {"dsv41_match_replay_plan",
+       [](dsv41_error* e) { return dsv41_match_replay_plan(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_match_state", [](dsv41_error* e) { return dsv41_match_state(nullptr, nullptr, e); }},
+      {"dsv41_store_restore",
+       [](dsv41_error* e) {
+         return dsv41_store_restore(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, e);
+       }},
+      {"dsv41_store_put", [](dsv41_error* e) { return dsv41_store_put(nullptr, nullptr, nullptr, nullptr, e); }},
+      {"dsv41_store_pin", [](dsv41_error* e) { return dsv41_store_pin(nullptr, nullptr, nullptr, 0, e); }},
+      {"dsv41_store_unpin", [](dsv41_error* e) { return dsv41_store_unpin(nullptr, nullptr, e); }},
+      {"dsv41_store_remove", [](dsv41_error* e) { return dsv41_store_remove(nullptr, nullptr, e); }},
+      {"dsv41_store_gc", [](dsv41_error* e) { return dsv41_store_gc(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_store_flush", [](dsv41_error* e) { return dsv41_store_flush(nullptr, nullptr, e); }},
+      {"dsv41_store_iter_create", [](dsv41_error* e) { return dsv41_store_iter_create(nullptr, nullptr, e); }},
+      {"dsv41_store_iter_next", [](dsv41_error* e) { return dsv41_store_iter_next(nullptr, nullptr, e); }},
+      {"dsv41_store_verify", [](dsv41_error* e) { return dsv41_store_verify(nullptr, 0, nullptr, nullptr, e); }},
+      {"dsv41_store_stats_get", [](dsv41_error* e) { return dsv41_store_stats_get(nullptr, nullptr, e); }},
+      {"dsv41_store_refresh", [](dsv41_error* e) { return dsv41_store_refresh(nullptr, e); }},
+      {"dsv41_match_release", quiet([] { dsv41_match_release(nullptr); })},
+      {"dsv41_store_iter_release", quiet([] { dsv41_store_iter_release(nullptr); })},
+      {"dsv41_store_release", quiet([] { dsv41_store_release(nullptr); })},
       {"dsv41_get_api", quiet([] { (void)dsv41_get_api(0); })},
   };
 }
@@ -185,6 +226,17 @@ struct Objects {
   ChatParser parser{model};
   Bytes bytes = (session.prefill(filler_tokens(model, 3)), session.save());
   Snapshot snapshot = Snapshot::open_buffer(runtime, bytes);
+  TempFolder folder;
+  Store store{runtime, folder.path()};
+  std::optional<Match> match = (store.put(session), store.flush(), store.lookup(model, session.tokens()));
+  std::unique_ptr<dsv41_store_iter, void (*)(dsv41_store_iter*)> iter{new_iter(store), dsv41_store_iter_release};
+
+ private:
+  static dsv41_store_iter* new_iter(const Store& from) {
+    dsv41_store_iter* made = nullptr;
+    dsv41_store_iter_create(from.get(), &made, nullptr);
+    return made;
+  }
 };
 
 // A failing call: code below zero, the same code in the error, its place and a message; and no harm without an error
@@ -223,6 +275,16 @@ TEST_SUITE("api/null_calls") {
     uint8_t digest[32];
     dsv41_session* made = nullptr;
     dsv41_snapshot* snapshot = nullptr;
+    dsv41_store* store = nullptr;
+    dsv41_match* match = nullptr;
+    auto plan = make<dsv41_replay_plan>();
+    const auto no_place = make<dsv41_store_options>();
+    const Tokens all = o.session.tokens();
+    auto three = make<dsv41_input>();
+    three.tokens = all.data();
+    three.n_tokens = all.size();
+    std::memset(digest, 0, sizeof digest);
+    REQUIRE(o.match);
     const char* text = nullptr;
     const Row rows[] = {
         {"dsv41_cancel_create", [&](dsv41_error* e) { return dsv41_cancel_create(o.runtime.get(), nullptr, e); }},
@@ -421,6 +483,36 @@ TEST_SUITE("api/null_calls") {
            writer.write_fn = [](void*, const void*, size_t) { return int32_t{0}; };
            return dsv41_snapshot_rewrite(o.snapshot.get(), &writer, nullptr, 512, e);
          }},
+        {"dsv41_store_open", [&](dsv41_error* e) { return dsv41_store_open(o.runtime.get(), nullptr, &store, e); }},
+        {"dsv41_store_open", [&](dsv41_error* e) { return dsv41_store_open(o.runtime.get(), &no_place, nullptr, e); }},
+        {"dsv41_store_open", [&](dsv41_error* e) { return dsv41_store_open(o.runtime.get(), &no_place, &store, e); }},
+        {"dsv41_pool_attach_store", [&](dsv41_error* e) { return dsv41_pool_attach_store(o.pool.get(), nullptr, nullptr, e); }},
+        {"dsv41_store_lookup", [&](dsv41_error* e) { return dsv41_store_lookup(o.store.get(), o.model.get(), &three, nullptr, nullptr, e); }},
+        {"dsv41_store_lookup", [&](dsv41_error* e) { return dsv41_store_lookup(o.store.get(), o.model.get(), nullptr, nullptr, &match, e); }},
+        {"dsv41_store_lookup", [&](dsv41_error* e) { return dsv41_store_lookup(o.store.get(), nullptr, &three, nullptr, &match, e); }},
+        {"dsv41_match_info_get", [&](dsv41_error* e) { return dsv41_match_info_get(o.match->get(), nullptr, e); }},
+        {"dsv41_match_tokens", [&](dsv41_error* e) { return dsv41_match_tokens(o.match->get(), tokens, 4, nullptr, e); }},
+        {"dsv41_match_tokens", [&](dsv41_error* e) { return dsv41_match_tokens(o.match->get(), tokens, 2, &n, e); }},
+        {"dsv41_match_replay_plan", [&](dsv41_error* e) { return dsv41_match_replay_plan(o.match->get(), &three, nullptr, nullptr, e); }},
+        {"dsv41_match_replay_plan", [&](dsv41_error* e) { return dsv41_match_replay_plan(o.match->get(), nullptr, nullptr, &plan, e); }},
+        {"dsv41_match_state", [&](dsv41_error* e) { return dsv41_match_state(o.match->get(), nullptr, e); }},
+        {"dsv41_store_restore", [&](dsv41_error* e) { return dsv41_store_restore(o.store.get(), o.match->get(), o.pool.get(), nullptr, nullptr, nullptr, nullptr, e); }},
+        {"dsv41_store_restore", [&](dsv41_error* e) { return dsv41_store_restore(o.store.get(), nullptr, o.pool.get(), nullptr, &made, nullptr, nullptr, e); }},
+        {"dsv41_store_restore", [&](dsv41_error* e) { return dsv41_store_restore(nullptr, o.match->get(), o.pool.get(), nullptr, &made, nullptr, nullptr, e); }},
+        {"dsv41_store_put", [&](dsv41_error* e) { return dsv41_store_put(o.store.get(), nullptr, nullptr, nullptr, e); }},
+        {"dsv41_store_pin", [&](dsv41_error* e) { return dsv41_store_pin(o.store.get(), nullptr, nullptr, 0, e); }},
+        {"dsv41_store_pin", [&](dsv41_error* e) { return dsv41_store_pin(o.store.get(), digest, nullptr, 3, e); }},
+        {"dsv41_store_pin", [&](dsv41_error* e) { return dsv41_store_pin(o.store.get(), digest, nullptr, 0, e); }},
+        {"dsv41_store_unpin", [&](dsv41_error* e) { return dsv41_store_unpin(o.store.get(), nullptr, e); }},
+        {"dsv41_store_unpin", [&](dsv41_error* e) { return dsv41_store_unpin(o.store.get(), digest, e); }},
+        {"dsv41_store_remove", [&](dsv41_error* e) { return dsv41_store_remove(o.store.get(), nullptr, e); }},
+        {"dsv41_store_remove", [&](dsv41_error* e) { return dsv41_store_remove(o.store.get(), digest, e); }},
+        {"dsv41_store_gc", [&](dsv41_error* e) { return dsv41_store_gc(o.store.get(), 0, reinterpret_cast<dsv41_cancel*>(o.pool.get()), nullptr, e); }},
+        {"dsv41_store_flush", [&](dsv41_error* e) { return dsv41_store_flush(o.store.get(), reinterpret_cast<dsv41_cancel*>(o.pool.get()), e); }},
+        {"dsv41_store_iter_create", [&](dsv41_error* e) { return dsv41_store_iter_create(o.store.get(), nullptr, e); }},
+        {"dsv41_store_iter_next", [&](dsv41_error* e) { return dsv41_store_iter_next(o.iter.get(), nullptr, e); }},
+        {"dsv41_store_verify", [&](dsv41_error* e) { return dsv41_store_verify(o.store.get(), 2, nullptr, nullptr, e); }},
+        {"dsv41_store_stats_get", [&](dsv41_error* e) { return dsv41_store_stats_get(o.store.get(), nullptr, e); }},
         {"dsv41_metrics_get", [&](dsv41_error* e) { return dsv41_metrics_get(o.runtime.get(), nullptr, e); }},
         {"dsv41_metric_value", [&](dsv41_error* e) { return dsv41_metric_value(o.runtime.get(), 1, nullptr, e); }},
     };
@@ -433,6 +525,35 @@ TEST_SUITE("api/null_calls") {
     check_fails({"dsv41_session_info_get",
                  [&](dsv41_error* e) {
                    return dsv41_session_info_get(reinterpret_cast<dsv41_session*>(o.model.get()), &info, e);
+                 }},
+                DSV41_INVALID_ARG);
+    auto snapshot_info = make<dsv41_snapshot_info>();
+    check_fails({"dsv41_snapshot_info_get",
+                 [&](dsv41_error* e) {
+                   return dsv41_snapshot_info_get(reinterpret_cast<dsv41_snapshot*>(o.session.get()), &snapshot_info,
+                                                  e);
+                 }},
+                DSV41_INVALID_ARG);
+    check_fails({"dsv41_pool_attach_store",
+                 [&](dsv41_error* e) {
+                   return dsv41_pool_attach_store(o.pool.get(), reinterpret_cast<dsv41_store*>(o.session.get()),
+                                                  nullptr, e);
+                 }},
+                DSV41_INVALID_ARG);
+    check_fails({"dsv41_store_restore",
+                 [&](dsv41_error* e) {
+                   dsv41_session* out = nullptr;
+                   return dsv41_store_restore(o.store.get(), reinterpret_cast<dsv41_match*>(o.snapshot.get()),
+                                              o.pool.get(), nullptr, &out, nullptr, nullptr, e);
+                 }},
+                DSV41_INVALID_ARG);
+    TempFolder elsewhere;
+    const Store other(o.runtime, elsewhere.path());
+    check_fails({"dsv41_store_restore",
+                 [&](dsv41_error* e) {
+                   dsv41_session* out = nullptr;
+                   return dsv41_store_restore(other.get(), o.match->get(), o.pool.get(), nullptr, &out, nullptr,
+                                              nullptr, e);
                  }},
                 DSV41_INVALID_ARG);
     auto options = make<dsv41_run_options>();
@@ -540,6 +661,7 @@ TEST_SUITE("api/null_calls") {
     };
     session([](auto& x) { x.encoder = 3; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.decoder = 2; }, DSV41_INVALID_ARG);
+    session([](auto& x) { x.strict_numeric_class = 2; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.salt_size = 1; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.salt = "s", x.salt_size = 4097; }, DSV41_INVALID_ARG);
     session([](auto& x) { x.salt = "s", x.salt_size = SIZE_MAX; }, DSV41_INVALID_ARG);
@@ -585,7 +707,7 @@ TEST_SUITE("api/null_calls") {
     };
     replay([](auto& x) { x.encoder = 3; }, DSV41_INVALID_ARG);
     replay([](auto& x) { x.decoder = UINT32_MAX; }, DSV41_INVALID_ARG);
-    replay([](auto& x) { x.reserved0 = 1; }, DSV41_INVALID_ARG);
+    replay([](auto& x) { x.strict_numeric_class = 2; }, DSV41_INVALID_ARG);
     replay([](auto& x) { x.reserved[3] = 1; }, DSV41_INVALID_ARG);
     replay([](auto& x) { x.struct_size = 4; }, DSV41_STRUCT_SIZE);
     replay([](auto& x) { x.struct_size = UINT32_MAX; }, DSV41_STRUCT_SIZE);
@@ -688,6 +810,56 @@ TEST_SUITE("api/null_calls") {
     restore([&](auto& x) { x.expected_tokens = &bad_tokens; }, DSV41_INVALID_ARG);
     restore([&](auto& x) { x.cancel = reinterpret_cast<dsv41_cancel*>(o.pool.get()); }, DSV41_INVALID_ARG);
     restore([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
+
+    const auto open = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_store_options>();
+      options.folder = o.folder.path().data();
+      options.folder_size = o.folder.path().size();
+      change(options);
+      check_fails({"dsv41_store_open",
+                   [&](dsv41_error* e) {
+                     dsv41_store* out = nullptr;
+                     return dsv41_store_open(o.runtime.get(), &options, &out, e);
+                   }},
+                  want);
+    };
+    const auto no_functions = make<dsv41_object_store>();
+    open([](auto&) {}, DSV41_LOCKED);
+    open([](auto& x) { x.lock = 3; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.folder_size = 0; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.folder = nullptr; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.folder = "a\0b", x.folder_size = 3; }, DSV41_INVALID_ARG);
+    open([&](auto& x) { x.objects = &no_functions; }, DSV41_INVALID_ARG);
+    open([&](auto& x) { x.folder_size = 0, x.objects = &no_functions; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.exact_only = 2; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.no_compression = 2; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.no_background = 2; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.zstd_level = 20; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.reserved[7] = 1; }, DSV41_INVALID_ARG);
+    open([](auto& x) { x.struct_size = 4; }, DSV41_STRUCT_SIZE);
+
+    const auto put = [&](auto change, dsv41_status want) {
+      auto options = make<dsv41_put_options>();
+      change(options);
+      check_fails(
+          {"dsv41_store_put",
+           [&](dsv41_error* e) { return dsv41_store_put(o.store.get(), o.session.get(), &options, nullptr, e); }},
+          want);
+    };
+    auto bad_kind = make<dsv41_snapshot_options>();
+    bad_kind.kind = 9;
+    put([](auto& x) { x.pages_only = 2; }, DSV41_INVALID_ARG);
+    put([](auto& x) { x.exact_only = 2; }, DSV41_INVALID_ARG);
+    put([](auto& x) { x.flush = 2; }, DSV41_INVALID_ARG);
+    put([&](auto& x) { x.state = &bad_kind; }, DSV41_INVALID_ARG);
+    put([](auto& x) { x.reserved[0] = 1; }, DSV41_INVALID_ARG);
+    const std::string long_reason(5000, 'r');
+    check_fails({"dsv41_store_pin",
+                 [&](dsv41_error* e) {
+                   const dsv41_match_info info = o.match->info();
+                   return dsv41_store_pin(o.store.get(), info.key, long_reason.data(), long_reason.size(), e);
+                 }},
+                DSV41_LIMIT);
     CHECK(o.session.info().position == 3);
     o.pool.check();
   }
