@@ -225,7 +225,12 @@ Status Session::choose(Call& call) {
     DSV41_TRY_ASSIGN(call.start, choose_start(append ? std::span<const int32_t>() : call.given, append,
                                               append ? position_ + n_given : n_given, call.policy, call.fetched));
     if (!call.start.records) return Status();
-    DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
+    try {
+      DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
+    } catch (const std::bad_alloc&) {  // computing needs less memory than reading
+      call.fetched = Fetched();
+      call.fetched.may_look = false;
+    }
   }
 }
 
