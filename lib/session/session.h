@@ -267,7 +267,11 @@ class Session {
   std::shared_ptr<const std::vector<float>> logits_;  // [vocab] or null; shared with forks
   std::shared_ptr<const std::vector<float>> logprobs_;
   int64_t logprobs_first_ = 0;  // position of logprobs_[0]
-  int64_t n_stored_ = -1;       // the first pages of the chain that the store has been seen to have; -1: not looked yet
+  // A store that has declined pages is offered them again this many tokens later: to pack a page at each token that is
+  // decoded would cost more.
+  static constexpr int64_t kRetryTokens = 32;
+  int64_t n_stored_ = -1;  // the first pages of the chain that the store has been seen to have; -1: not looked yet
+  int64_t declined_at_ = -kRetryTokens;  // position when the store last took in less than there was
 };
 
 }  // namespace dsv41::session

@@ -193,11 +193,12 @@ Status Session::fetch_state(const store::Lease& state, const CancelFlag* cancel,
 // ---- Writing
 
 // Hands full pages over that the store does not have yet. What the store declines, or has no room for at the moment, is
-// tried again when the next page is full.
+// tried again kRetryTokens later.
 void Session::store_sealed_pages(backend::Queue& queue) {
   store::Store* const store = pool_->store();
   const int64_t n_sealed = kv_->n_sealed();
   if (!store || pool_->write_back() != WriteBack::kOnSeal || store->read_only() || n_stored_ >= n_sealed) return;
+  if (position_ >= declined_at_ && position_ < declined_at_ + kRetryTokens) return;
   const auto hand_over = [&]() -> Status {
     DSV41_TRY_ASSIGN(const RecordOrigin origin, record_origin(*this));
     DSV41_TRY_ASSIGN(const StoreNames names, store_names(*store, *pool_, salt_of(options_)));
@@ -215,6 +216,7 @@ void Session::store_sealed_pages(backend::Queue& queue) {
     (void)hand_over();  // a store that fails costs a later restore, not this call
   } catch (const std::bad_alloc&) {
   }
+  declined_at_ = n_stored_ < n_sealed ? position_ : -kRetryTokens;
 }
 
 }  // namespace dsv41::session
