@@ -2,7 +2,7 @@
 #
 # Each verb installs what it needs first, if dpkg-query says that it is missing. Variables: JOBS (compile jobs), TEST_JOBS (test
 # programs at once), CMAKE_ARGS (added to each configure), PREFIX (make install), MODEL and ARGS (make chat), BENCH_ARGS
-# (make bench: options of the programs).
+# (make bench: options of the programs), FUZZ_SECONDS (make fuzz: for each program).
 JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS  ?= 2
 CMAKE_ARGS ?=
@@ -10,6 +10,7 @@ PREFIX     ?= /usr/local
 MODEL      ?= samples/nano
 ARGS       ?=
 BENCH_ARGS ?= --benchmark_min_time=0.05
+FUZZ_SECONDS ?= 600
 
 # The thread sanitizer of gcc 12 cannot place its shadow memory where the kernel randomises mmap by more than 28 bits.
 TSAN_RUN   := $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
@@ -20,13 +21,17 @@ CTEST      = ctest -j $(TEST_JOBS) --preset
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: deps all chat test check nightly bench asan ubsan tsan format install clean help setup setup-check
+.PHONY: deps all chat test check nightly fuzz bench asan ubsan tsan format install clean help setup \
+  setup-check setup-nightly
 
 setup:
 	@scripts/setup.sh packages.txt
 
 setup-check:
 	@scripts/setup.sh packages.txt packages-check.txt
+
+setup-nightly:
+	@scripts/setup.sh packages.txt packages-nightly.txt
 
 deps: setup
 	@scripts/fetch_tokenizer.sh || echo "deps: went on without the V4 tokenizer; the tests that need it say so" >&2
@@ -43,8 +48,14 @@ chat: setup
 test: deps all
 	@$(CTEST) release
 
-nightly: deps all
+# ctest's summary is the last thing printed.
+nightly: deps fuzz all
 	@$(CTEST) nightly
+
+fuzz: setup-nightly
+	@$(CONFIGURE) fuzz >/dev/null
+	@$(BUILD) fuzz
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 bench: all
 	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program $(BENCH_ARGS); done
@@ -77,7 +88,7 @@ install: all
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	@rm -rf build build-asan build-ubsan build-tsan
+	@rm -rf build build-asan build-ubsan build-tsan build-fuzz
 
 help:
 	@echo "make          build everything into build/ (libraries in build/lib, programs in build/bin)"
@@ -85,7 +96,8 @@ help:
 	@echo "make chat     build, then talk with the nano model (MODEL=folder, ARGS=options of dsv41-chat)"
 	@echo "make test     build, then run the tests"
 	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
-	@echo "make nightly  the slow tests"
+	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others: about two hours"
+	@echo "make fuzz     each fuzzer for FUZZ_SECONDS (default 600), from the corpora in tests/fuzz"
 	@echo "make bench    all benchmarks, about two minutes (BENCH_ARGS=options of Google Benchmark)"
 	@echo "make asan     tests under the address sanitizer; ubsan: undefined behaviour; tsan: threads"
 	@echo "make format   clang-format all sources in place"
