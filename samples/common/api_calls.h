@@ -4,6 +4,7 @@
 
 #include <dsv41/dsv41.h>
 
+#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,14 @@ class ApiError : public std::runtime_error {
  private:
   int32_t code_;
 };
+
+// An error of the program in the shape of the library's, so that one way of telling serves both.
+inline ApiError error_of(dsv41_status code, const std::string& message) {
+  dsv41_error error = made_by(dsv41_error_init);
+  error.code = code;
+  std::snprintf(error.message, sizeof error.message, "%s", message.c_str());
+  return ApiError(error);
+}
 
 // "CHECKSUM: what happened", for people.
 inline std::string explained(const ApiError& error) {
@@ -70,5 +79,6 @@ using Handle = std::unique_ptr<T, Releaser<release>>;
 using Runtime = Handle<dsv41_runtime, dsv41_runtime_release>;
 using Session = Handle<dsv41_session, dsv41_session_release>;
 using Snapshot = Handle<dsv41_snapshot, dsv41_snapshot_release>;
+using Store = Handle<dsv41_store, dsv41_store_release>;
 
 }  // namespace dsv41_samples

@@ -30,10 +30,6 @@ dsv41_snapshot_info info_of(const Snapshot& snapshot) {
   return info;
 }
 
-void print_json(const Json& value) {
-  std::printf("%s\n", value.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-}
-
 Json info_json(const dsv41_snapshot_info& info) {
   return {{"kind", kind_text(info.kind)},
           {"parts", parts_json(info.parts)},

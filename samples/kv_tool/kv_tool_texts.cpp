@@ -38,8 +38,13 @@ ExitCode exit_code_of(int32_t status) {
     case DSV41_CORRUPT: return kDamaged;
     case DSV41_FORMAT_VERSION:
     case DSV41_CODEC_UNAVAILABLE: return kTooNew;
+    case DSV41_LOCKED: return kLocked;
     default: return status < 0 ? kFailed : kGood;
   }
+}
+
+void print_json(const Json& value) {
+  std::printf("%s\n", value.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
 std::string kind_text(uint32_t kind) {
@@ -73,6 +78,8 @@ std::string hex_text(const uint8_t* bytes, size_t size) {
   }
   return text;
 }
+
+std::string counted(uint64_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
 std::string bytes_text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
