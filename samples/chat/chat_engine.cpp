@@ -85,6 +85,7 @@ Engine::Engine(const Options& options) : options_(options) {
   call(dsv41_cancel_create, runtime, &cancel);
   cancel_.reset(cancel);
   watch_interrupts(cancel);
+  if (!options.store_folder.empty()) store_.emplace(runtime, options.store_folder);
 
   ProgressBar bar("opening " + options.model);
   auto model_options = made_by(dsv41_model_options_init);
@@ -111,6 +112,7 @@ Engine::Engine(const Options& options) : options_(options) {
   dsv41_pool* pool = nullptr;
   call(dsv41_pool_create, model, &pool_options, &pool);
   pool_.reset(pool);
+  if (store_) store_->attach_to(pool);
 }
 
 dsv41_session_options Engine::session_options() const {
@@ -168,6 +170,18 @@ dsv41_pool_stats Engine::pool_stats() const {
   return stats;
 }
 
+std::string Engine::model_fingerprint() const {
+  auto fingerprint = made_by(dsv41_fingerprint_init);
+  call(dsv41_model_fingerprint, model_.get(), &fingerprint);
+  std::string text;
+  for (const uint8_t byte : fingerprint.model) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += kDigits[byte / 16];
+    text += kDigits[byte % 16];
+  }
+  return text;
+}
+
 std::vector<int32_t> Engine::render(const Json& request) const {
   const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
   return read_list<int32_t>([&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
@@ -218,6 +232,8 @@ bool Engine::sync_to(const Session& session, const std::vector<int32_t>& prompt,
   totals_.encoder_tokens_replayed += result.encoder_tokens_replayed;
   totals_.decoder_tokens_replayed += result.decoder_tokens_replayed;
   totals_.tokens_reused += result.tokens_reused;
+  totals_.store_tokens += result.hit_store_tokens;
+  totals_.store_bytes += result.store_bytes_read;
   totals_.prompt_tokens += result.encoder_tokens_computed;
   totals_.prompt_ns += result.time_ns;
   return true;
@@ -278,6 +294,8 @@ Reply Engine::answer(const Session& session, const Json& request, const ReplyOpt
   generate(session, options, &reply);
   reply.report.hits = hits_of(session);
   reply.text = text_of(reply.tokens);
+  dsv41_cancel_reset(cancel_.get());  // a second Ctrl-C stops this, too
+  if (store_) reply.report.store_problem = store_->put(session.get(), cancel_.get());
   return reply;
 }
 

@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chat_options.h"
+#include "chat_store.h"
 #include "chat_terminal.h"
 #include "samples/common/api_calls.h"
 
@@ -33,6 +35,7 @@ struct TurnReport {
   dsv41_run_result prompt{};       // of dsv41_sync
   dsv41_generate_result answer{};  // of dsv41_generate; sums where it took several calls
   std::vector<uint64_t> hits;      // positions of the replays that the last token descends from; empty: exact
+  std::string store_problem;       // why the store did not take the session in; empty: it did, or there is none
 };
 
 // What the answers so far have cost.
@@ -40,8 +43,9 @@ struct Totals {
   uint64_t encoder_tokens_computed = 0, decoder_tokens_computed = 0;
   uint64_t encoder_tokens_replayed = 0, decoder_tokens_replayed = 0;
   uint64_t tokens_reused = 0;
-  uint64_t prompt_tokens = 0, prompt_ns = 0;  // prefill
-  uint64_t reply_tokens = 0, reply_ns = 0;    // generate
+  uint64_t store_tokens = 0, store_bytes = 0;  // of the reused ones: read from the store; bytes read for them
+  uint64_t prompt_tokens = 0, prompt_ns = 0;   // prefill
+  uint64_t reply_tokens = 0, reply_ns = 0;     // generate
 };
 
 struct Reply {
@@ -67,7 +71,7 @@ struct ReplyOptions {
 
 class Engine {
  public:
-  // Opens the model; shows progress on a terminal. Throws ApiError.
+  // Opens the store, if one is wanted, and the model; shows progress on a terminal. Throws ApiError, StoreFailure.
   explicit Engine(const Options& options);
 
   // An empty session. It takes nothing of the pool before its first answer.
@@ -91,6 +95,10 @@ class Engine {
   dsv41_pool_stats pool_stats() const;
   const dsv41_model_info& model_info() const { return model_info_; }
   uint64_t context_tokens() const { return context_tokens_; }
+  // Of --store; null: none.
+  const ChatStore* store() const { return store_ ? &*store_ : nullptr; }
+  // In hexadecimal digits.
+  std::string model_fingerprint() const;
   // For chat_saves.cpp, which calls the library too. They live as long as the engine.
   dsv41_runtime* runtime() const { return runtime_.get(); }
   dsv41_model* model() const { return model_.get(); }
@@ -115,6 +123,7 @@ class Engine {
   struct InterruptWatch {
     ~InterruptWatch() { watch_interrupts(nullptr); }
   } interrupt_watch_;
+  std::optional<ChatStore> store_;
   Handle<dsv41_model, dsv41_model_release> model_;
   Handle<dsv41_pool, dsv41_pool_release> pool_;
 };

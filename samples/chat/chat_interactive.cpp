@@ -41,7 +41,12 @@ class Talk {
 
   int run() {
     const int exit_code = converse();
-    if (options_.saves_on_leaving && conversation().n_turns() > 0) save(kLastSave);
+    if (conversation().n_turns() == 0) return exit_code;
+    if (engine_.store()) {
+      keep_last();
+    } else if (options_.saves_on_leaving) {
+      save(kLastSave);
+    }
     return exit_code;
   }
 
@@ -49,6 +54,7 @@ class Talk {
   int converse() {
     print_dim(options_.model + " (" + engine_.model_info().backend + "), " + std::to_string(engine_.context_tokens()) +
               " tokens of context. /help lists the commands.\n");
+    if (engine_.store() && !engine_.store()->read_only()) print_dim(store_text(*engine_.store()));
     if (options_.resume) load(*options_.resume);
     bool warned = false;  // the last thing that happened was Ctrl-C at the prompt
     while (!leaving_) {
@@ -192,14 +198,27 @@ class Talk {
     if (!problem.empty()) return print_dim("/save NAME: " + problem + ".\n");
     if (conversation().n_turns() == 0) return print_dim("There is nothing to save.\n");
     try {
-      Json chat = conversation().to_json();
-      chat["seed"] = branch().seed;
-      chat["n_regenerated"] = branch().n_regenerated;
-      print_dim("Saved as " + name + ": " + saved_text(saves_.save(name, branch().session, chat)) + ".\n");
+      print_dim("Saved as " + name + ": " + saved_text(saves_.save(name, branch().session, chat_json())) + ".\n");
     } catch (const ApiError& error) {
       print_dim("Not saved. " + explained(error));
     }
     take_interrupt();
+  }
+
+  Json chat_json() {
+    Json chat = conversation().to_json();
+    chat["seed"] = branch().seed;
+    chat["n_regenerated"] = branch().n_regenerated;
+    return chat;
+  }
+
+  // With a store: after each answer, so that a program that was killed has lost nothing but the message it was at.
+  void keep_last() {
+    try {
+      saves_.save_messages(kLastSave, chat_json());
+    } catch (const ApiError& error) {
+      print_dim("The messages were not kept. " + explained(error));
+    }
   }
 
   static uint64_t number_in(const Json& chat, const char* key, uint64_t otherwise) {
@@ -259,6 +278,8 @@ class Talk {
       if (reply.interrupted) print_dim("Stopped.\n");
       if (reply.stop_reason == DSV41_STOP_MAX_TOKENS) print_dim("Stopped at --max-tokens.\n");
       if (reply.stop_reason == DSV41_STOP_CONTEXT_FULL) print_dim("The context is full: /undo or /reset makes room.\n");
+      if (!reply.report.store_problem.empty()) print_dim("Not in the store: " + reply.report.store_problem + "\n");
+      if (engine_.store()) keep_last();
     } catch (const ApiError& error) {
       printer_.finish();
       conversation().drop_turn(nullptr);
@@ -303,8 +324,14 @@ class Talk {
         conversation().n_turns(), static_cast<double>(session.n_pages * pool.page_bytes) / 1024,
         static_cast<unsigned long long>(session.n_pages), static_cast<unsigned long long>(session.n_pages_shared));
     print_dim((branch().last_report ? report_text(*branch().last_report) : "") + totals_text(engine_.totals()) +
-              (branch().loaded ? load_stats_text(*branch().loaded) : "") + text + pool_text(pool) + "seed        " +
-              std::to_string(branch().seed) + "\n");
+              (branch().loaded ? load_stats_text(*branch().loaded) : "") + text + pool_text(pool) + store_stats() +
+              "seed        " + std::to_string(branch().seed) + "\n");
+  }
+
+  std::string store_stats() {
+    if (!engine_.store()) return {};
+    return store_stats_text(*engine_.store(), branch().last_report ? &*branch().last_report : nullptr,
+                            engine_.totals());
   }
 
   Engine& engine_;

@@ -1,5 +1,6 @@
 // dsv41-chat: talk with a model, answer one prompt, answer a list of conversations, or plan memory. Shows what a host
-// does with the C API: chat_engine.cpp, chat_saves.cpp and chat_plan.cpp hold every call of it.
+// does with the C API: chat_engine.cpp, chat_saves.cpp, chat_store.cpp and chat_plan.cpp hold every call
+// of it.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "chat_options.h"
 #include "chat_plan.h"
 #include "chat_printer.h"
+#include "chat_report.h"
 #include "chat_terminal.h"
 
 namespace dsv41_chat {
@@ -72,6 +74,7 @@ int answer_prompt(Engine& engine, const Options& options, const std::string& pro
   if (!reply.malformed.empty()) print_dim("a broken tool call: " + reply.malformed + "\n");
   if (reply.stop_reason == DSV41_STOP_MAX_TOKENS) print_dim("stopped at --max-tokens\n");
   if (reply.stop_reason == DSV41_STOP_CONTEXT_FULL) print_dim("stopped: the context is full\n");
+  if (!reply.report.store_problem.empty()) print_dim("not in the store: " + reply.report.store_problem + "\n");
   if (reply.interrupted) return kInterrupted;
   return std::fflush(stdout) == 0 && !std::ferror(stdout) ? kAnswered : fail(kFailed, "cannot write the answer");
 }
@@ -117,9 +120,12 @@ int run(Options options) {
   std::unique_ptr<Engine> engine;
   try {
     engine = std::make_unique<Engine>(options);
+  } catch (const StoreFailure& failure) {
+    return fail(kBadStore, "cannot open the store in '" + options.store_folder + "': " + failure.what());
   } catch (const ApiError& error) {
     return explain_open_failure(options, error);
   }
+  if (engine->store() && engine->store()->read_only()) print_dim(store_text(*engine->store()));
   try {
     return jsonl         ? answer_jsonl(*engine, options, *jsonl)
            : interactive ? talk(*engine, options)

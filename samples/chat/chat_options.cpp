@@ -12,7 +12,8 @@ Without -p, --prompt-file, --jsonl or --plan the program talks on a terminal (/h
 from stdin where stdin is a file or a pipe. Answers go to stdout, everything else to stderr. Ctrl-C stops the answer.
 
 Exit codes: 0 answered; 1 failed while answering; 2 wrong options; 3 --model or --plan is not there or is no checkpoint; 4 the
-prompt or --jsonl file cannot be read; 5 --jsonl went through, but some lines ended in an error; 130 Ctrl-C.
+prompt or --jsonl file cannot be read; 5 --jsonl went through, but some lines ended in an error; 6
+--store cannot be opened; 130 Ctrl-C.
 
 --jsonl: each line is an object with "messages" and, if wanted, "id", "mode" ("chat" or "thinking"), "effort", "drop_thinking",
 "tools". Each line is a conversation of its own, computed from nothing, and is answered by one line of stdout, in order:
@@ -69,8 +70,9 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   input->require_option(0, 1);
   input->add_option("-p,--prompt", o.prompt, "answer this and end; - reads the prompt from stdin")->type_name("TEXT");
   input->add_option("--prompt-file", o.prompt_file, "answer the text of a file and end")->type_name("FILE");
-  input->add_option("--jsonl", o.jsonl_file, "answer a list of conversations, one JSON object a line")
-      ->type_name("FILE");
+  CLI::Option* jsonl =
+      input->add_option("--jsonl", o.jsonl_file, "answer a list of conversations, one JSON object a line")
+          ->type_name("FILE");
   CLI::Option* plan = input
                           ->add_option("--plan", o.plan,
                                        "print the KV memory of a model and end: a config.json, its folder, "
@@ -126,6 +128,13 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
           ->capture_default_str();
   CLI::Option* resume =
       app.add_flag("--resume{last}", o.resume, "go on with a saved conversation; --resume=NAME: that one");
+
+  app.add_option("--store", o.store_folder,
+                 "folder that keeps the KV memory of all conversations: what was computed once is read from there. The "
+                 "messages of the last one are kept in --saves after each answer")
+      ->type_name("FOLDER")
+      ->excludes(jsonl)
+      ->excludes(plan);
 
   try {
     app.parse(argc, argv);

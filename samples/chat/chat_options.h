@@ -14,6 +14,7 @@ enum ExitCode : int {
   kBadModel = 3,       // --model or --plan is not there or is no checkpoint
   kBadInput = 4,       // a prompt or --jsonl file cannot be read
   kBadLines = 5,       // --jsonl: at least one line ended in an error; all others were answered
+  kBadStore = 6,       // --store cannot be opened
   kInterrupted = 130,  // Ctrl-C
 };
 
@@ -48,6 +49,8 @@ struct Options {
   std::string saves_folder = "chats";  // where /save, /load and /list work
   bool saves_on_leaving = false;       // --saves or --resume was given: the last conversation is saved as kLastSave
   std::optional<std::string> resume;   // save to begin with
+
+  std::string store_folder;  // of KV memory; empty: none
 
   // --plan: instead of a conversation, tells the KV memory of a model.
   std::optional<std::string> plan;  // config.json, its folder, or a preset of the library

@@ -33,6 +33,11 @@ const char* class_text(uint32_t result_class) {
   }
 }
 
+std::string records_text(const dsv41_store_stats& stats) {
+  return formatted("%llu page%s, %llu state%s", number(stats.n_pages), stats.n_pages == 1 ? "" : "s",
+                   number(stats.n_states), stats.n_states == 1 ? "" : "s");
+}
+
 const char* reference_text(uint32_t reference) {
   switch (reference) {
     case DSV41_REFERENCE_LIVE: return "LIVE (the same turns, never cut)";
@@ -48,6 +53,7 @@ const char* source_text(uint32_t hit_source) {
     case DSV41_HIT_LIVE: return "live session";
     case DSV41_HIT_WINDOW: return "window in memory";
     case DSV41_HIT_PREFIX: return "cached pages";
+    case DSV41_HIT_STORE: return "store";
     default: return "nothing";
   }
 }
@@ -96,6 +102,34 @@ std::string pool_text(const dsv41_pool_stats& pool) {
                    number(pool.n_window_slots_free), number(pool.n_window_slots));
 }
 
+std::string store_text(const ChatStore& store) {
+  if (store.read_only())
+    return "Another program writes the store " + store.folder() + " (LOCKED): this one reads it and adds nothing.\n";
+  const dsv41_store_stats stats = store.stats();
+  return "Store " + store.folder() + ": " + records_text(stats) + ".\n";
+}
+
+std::string store_stats_text(const ChatStore& store, const TurnReport* last_turn, const Totals& totals) {
+  const dsv41_store_stats stats = store.stats();
+  std::string text =
+      formatted("store       read      last turn %llu tokens, %.1f KiB; all turns %llu tokens, %.1f KiB\n",
+                number(last_turn ? last_turn->prompt.hit_store_tokens : 0),
+                kib(last_turn ? last_turn->prompt.store_bytes_read : 0), number(totals.store_tokens),
+                kib(totals.store_bytes)) +
+      formatted("            holds     %s, %.1f MiB on disk%s\n", records_text(stats).c_str(),
+                mib(stats.physical_bytes), stats.read_only ? "; read only" : "");
+  text += stats.read_only
+              ? ""
+              : formatted("            written   %llu records, %.1f KiB; %llu wait\n", number(stats.records_written),
+                          kib(stats.bytes_written), number(stats.queued_records));
+  if (stats.puts_failed) text += formatted("            not written: %llu records\n", number(stats.puts_failed));
+  if (stats.n_damaged_at_open)
+    text += formatted("            damaged   places without a whole record when it was opened: %llu\n",
+                      number(stats.n_damaged_at_open));
+  if (stats.last_problem[0]) text += formatted("            damaged   %s\n", stats.last_problem);
+  return text;
+}
+
 std::string saved_text(const dsv41_snapshot_info& info) {
   return formatted("%llu tokens in %.1f KiB, %s", number(info.n_tokens), kib(info.total_bytes),
                    info.kind == DSV41_SNAPSHOT_FULL
@@ -104,6 +138,9 @@ std::string saved_text(const dsv41_snapshot_info& info) {
 }
 
 std::string load_text(const LoadReport& report) {
+  if (report.messages_alone)
+    return "The messages are back. The next answer takes their tokens from the store, and computes what is not "
+           "there.\n";
   if (!report.problem.empty())
     return "The messages are back, but not the tokens (" + report.problem + "): the next answer computes them again.\n";
   return formatted(
@@ -114,6 +151,7 @@ std::string load_text(const LoadReport& report) {
 }
 
 std::string load_stats_text(const LoadReport& report) {
+  if (report.messages_alone) return "loaded      the messages alone\n";
   if (!report.problem.empty()) return formatted("loaded      0 of %llu tokens\n", number(report.n_saved_tokens));
   return formatted("loaded      %llu of %llu tokens, %s, %.1f KiB read, %llu pages that were in memory already\n",
                    number(report.restore.position), number(report.n_saved_tokens),

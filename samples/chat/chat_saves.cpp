@@ -8,27 +8,23 @@
 #include <filesystem>
 #include <system_error>
 
+#include "chat_messages.h"
+
 namespace dsv41_chat {
 namespace {
 
 namespace fs = std::filesystem;
 using dsv41_samples::call;
+using dsv41_samples::error_of;
 using dsv41_samples::explained;
 using dsv41_samples::made_by;
 using dsv41_samples::read_list;
 using dsv41_samples::Snapshot;
 
 constexpr const char* kExtension = ".dsv41";
+constexpr const char* kMessagesExtension = ".json";
 constexpr size_t kMostNameBytes = 64;
 constexpr uint32_t kChatSection = 1;  // number of the host section that holds the conversation
-
-// An error of this program in the shape of the library's, so that one way of telling serves both.
-ApiError error_of(dsv41_status code, const std::string& message) {
-  dsv41_error error = made_by(dsv41_error_init);
-  error.code = code;
-  std::snprintf(error.message, sizeof error.message, "%s", message.c_str());
-  return ApiError(error);
-}
 
 Snapshot opened(dsv41_runtime* runtime, const std::string& path) {
   dsv41_snapshot* snapshot = nullptr;
@@ -82,10 +78,40 @@ std::string Saves::problem_of(const std::string& name) {
 
 std::string Saves::path_of(const std::string& name) const { return (fs::path(folder_) / (name + kExtension)).string(); }
 
-dsv41_snapshot_info Saves::save(const std::string& name, const Session& session, const Json& chat) const {
+std::string Saves::messages_path_of(const std::string& name) const {
+  return (fs::path(folder_) / (name + kMessagesExtension)).string();
+}
+
+// Both kinds of file may bear one name: the one that was written last counts.
+bool Saves::is_messages_alone(const std::string& name) const {
+  std::error_code no_messages, no_snapshot;
+  const fs::file_time_type messages = fs::last_write_time(messages_path_of(name), no_messages);
+  const fs::file_time_type snapshot = fs::last_write_time(path_of(name), no_snapshot);
+  return !no_messages && (no_snapshot || messages >= snapshot);
+}
+
+void Saves::make_folder() const {
   std::error_code failure;
   fs::create_directories(folder_, failure);
   if (failure) throw error_of(DSV41_IO, "cannot make the folder " + folder_ + ": " + failure.message());
+}
+
+void Saves::save_messages(const std::string& name, const Json& chat) const {
+  make_folder();
+  write_messages(messages_path_of(name), engine_.model_fingerprint(), chat);
+}
+
+LoadedChat Saves::load_messages(const std::string& name) const {
+  LoadedChat loaded;
+  loaded.chat = read_messages(messages_path_of(name), engine_.model_fingerprint());
+  loaded.report.name = name;
+  loaded.report.messages_alone = true;
+  loaded.session = engine_.new_session();
+  return loaded;
+}
+
+dsv41_snapshot_info Saves::save(const std::string& name, const Session& session, const Json& chat) const {
+  make_folder();
   const std::string text = chat.dump(-1, ' ', false, Json::error_handler_t::replace);
   dsv41_host_section section{kChatSection, 0, text.data(), text.size()};
   auto options = made_by(dsv41_snapshot_options_init);
@@ -107,6 +133,7 @@ dsv41_snapshot_info Saves::save(const std::string& name, const Session& session,
 }
 
 LoadedChat Saves::load(const std::string& name, const std::function<bool()>& make_room) const {
+  if (is_messages_alone(name)) return load_messages(name);
   const Snapshot snapshot = opened(engine_.runtime(), path_of(name));
   check_model(snapshot, engine_.model());
   LoadedChat loaded;
@@ -147,12 +174,18 @@ std::string Saves::list() const {
   std::error_code failure;
   std::vector<std::string> names;
   for (fs::directory_iterator entry(folder_, failure), end; !failure && entry != end; entry.increment(failure))
-    if (entry->path().extension() == kExtension) names.push_back(entry->path().stem().string());
+    if (entry->path().extension() == kExtension || entry->path().extension() == kMessagesExtension)
+      names.push_back(entry->path().stem().string());
   if (failure && failure != std::errc::no_such_file_or_directory)
     return "Cannot read " + folder_ + ": " + failure.message() + "\n";
   std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   std::string text;
   for (const std::string& name : names) {
+    if (is_messages_alone(name)) {
+      text += name + ": messages alone; the tokens come from the store\n";
+      continue;
+    }
     try {
       text += line_of(name, info_of(opened(engine_.runtime(), path_of(name))));
     } catch (const ApiError& error) {

@@ -17,6 +17,7 @@ struct LoadReport {
   dsv41_restore_info restore{};  // zeros when the KV memory could not be used
   dsv41_replay_info replay{};    // the same
   std::string problem;           // why it could not; empty: it was
+  bool messages_alone = false;   // no KV memory in the file: the next answer takes it from the store, or computes it
 };
 
 struct LoadedChat {
@@ -37,7 +38,11 @@ class Saves {
   // info.kind tells. Throws ApiError; the older save is then as it was.
   dsv41_snapshot_info save(const std::string& name, const Session& session, const Json& chat) const;
 
-  // Brings a conversation back. KV memory that is damaged or does not fit costs only time: the session is empty then,
+  // Keeps the messages alone, in a small file: for a conversation whose KV memory is in a store. Throws ApiError; what was
+  // kept before is then as it was.
+  void save_messages(const std::string& name, const Json& chat) const;
+
+  // Brings a conversation back, with or without KV memory, as it was saved last. KV memory that is damaged or does not fit costs only time: the session is empty then,
   // and the next answer computes it again. Throws ApiError when there is no conversation to be had: no such file, a
   // damaged one, one of another model. make_room as in ReplyOptions.
   LoadedChat load(const std::string& name, const std::function<bool()>& make_room) const;
@@ -47,6 +52,10 @@ class Saves {
 
  private:
   std::string path_of(const std::string& name) const;
+  std::string messages_path_of(const std::string& name) const;
+  bool is_messages_alone(const std::string& name) const;
+  void make_folder() const;
+  LoadedChat load_messages(const std::string& name) const;
   Session restore(dsv41_snapshot* snapshot, const std::function<bool()>& make_room, LoadReport* report) const;
 
   const Engine& engine_;

@@ -2,8 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -27,21 +25,6 @@ struct Folder {
   }
   std::string file(const std::string& name) const { return saves + "/" + name + ".dsv41"; }
 };
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-void write_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-ProgramOutput kv_tool(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {DSV41_KV};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_program(command);
-}
 
 // A talk of one message, saved as "hat".
 void save_hat(const Folder& folder) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
 #include <regex>
 
 namespace dsv41::test {
@@ -35,7 +36,7 @@ std::vector<std::string> chat_command(const std::vector<std::string>& arguments,
 // a "> " too, but hardly behind nothing or a branch's name at the start of a line. The progress bars of a slow machine,
 // which a terminal would have erased, are left out.
 std::string wait_for_prompt(PtyProgram& program) {
-  static const std::regex branch_name("(main|hats|hat|b|[0-9]+)?");
+  static const std::regex branch_name("(main|hats|hat|last|b|[0-9]+)?");
   static const std::regex progress_bar("reading the prompt( \\[[#.]*\\])? [0-9]+/[0-9]+ tokens");
   std::string text;
   for (;;) {
@@ -64,6 +65,21 @@ std::string start(PtyProgram& program) {
 void quit(PtyProgram& program) {
   program.type_line("/quit");
   CHECK(program.exit_code() == 0);
+}
+
+ProgramOutput kv_tool(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {DSV41_KV};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_program(command);
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

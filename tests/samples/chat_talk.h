@@ -33,6 +33,10 @@ std::string say(PtyProgram& program, const std::string& line);
 std::string start(PtyProgram& program);
 void quit(PtyProgram& program);
 
+ProgramOutput kv_tool(const std::vector<std::string>& arguments);
+
+std::string bytes_of(const std::string& path);
+void write_bytes(const std::string& path, const std::string& bytes);
 bool contains(const std::string& text, const std::string& part);
 
 }  // namespace dsv41::test
