@@ -6,6 +6,7 @@
 
 #include "regress/reuse_oracles.h"
 #include "support/session_digest.h"
+#include "support/sweep.h"
 
 namespace dsv41::test {
 namespace {
@@ -18,7 +19,7 @@ TEST_SUITE("regress/chunked_prefill") {
   TEST_CASE("chunks of any size, shorter than the window or longer, give the same state") {
     const Tokens prompt = words(1, 7 * 128);
     std::string want;
-    for (int64_t chunk : {7 * 128, 1, 127, 128, 129, 256, 384}) {
+    for (int64_t chunk : sweep<int64_t>({7 * 128, 127, 129}, {1, 128, 256, 384})) {
       CAPTURE(chunk);
       const auto session = model().session(model().pool(pages_only(2048, 1)));
       RunOptions options;

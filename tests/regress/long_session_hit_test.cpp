@@ -54,7 +54,7 @@ TEST_SUITE("regress/long_session_hit") {
     for (const bool windows : {true, false}) check_long_among_short(windows, 12 * 128, 4, 8);
   }
   TEST_CASE("each of many turns finds the turn before it") {
-    for (const bool windows : {true, false}) check_many_turns(windows, windows ? 40 : 12);
+    for (const bool windows : {true, false}) check_many_turns(windows, windows ? 20 : 8);
   }
 }
 

@@ -13,7 +13,7 @@ TEST_SUITE("session/invariants") {
   TEST_CASE("invariant 1: a page hit equals REF with that hit, under both decoder policies") {
     const Ids ids = random_prompt(420, 1);
     for (DecoderPolicy decoder : {DecoderPolicy::kBounded, DecoderPolicy::kFull}) {
-      for (int64_t length : {257, 300, 400}) {
+      for (int64_t length : sweep<int64_t>({257}, {300, 400})) {
         CAPTURE(length);
         auto pool = page_pool();
         leave_behind(pool, first(ids, 300), {EncoderReplay::kBounded, decoder});
@@ -43,7 +43,7 @@ TEST_SUITE("session/invariants") {
 
   TEST_CASE("invariant 1: a window hit equals LIVE, and what follows does too") {
     const Ids ids = random_prompt(420, 3);
-    for (int64_t more : {1, 50, 128, 129, 150}) {
+    for (int64_t more : sweep<int64_t>({1, 129}, {50, 128, 150})) {
       CAPTURE(more);
       auto pool = cached_pool();
       leave_behind(pool, first(ids, 260));
@@ -66,7 +66,7 @@ TEST_SUITE("session/invariants") {
     PoolOptions options = pool_options(true, true);
     options.window_cache_decoder = false;
     for (int64_t end : {260, 261}) {  // at an odd end a pair is open
-      for (int64_t more : {1, 5, 126, 127, 128, 150}) {
+      for (int64_t more : sweep<int64_t>({1, 128}, {5, 126, 127, 150})) {
         CAPTURE(end);
         CAPTURE(more);
         auto pool = make_pool(pico(), options);
@@ -90,8 +90,8 @@ TEST_SUITE("session/invariants") {
     const Ids ids = random_prompt(420, 5);
     PoolOptions options = pool_options(true, true);
     options.window_cache_decoder = false;
-    for (int64_t end : {260, 261, 263}) {
-      for (int64_t more : {0, 1, 126, 127, 128, 150}) {
+    for (int64_t end : sweep<int64_t>({261}, {260, 263})) {
+      for (int64_t more : sweep<int64_t>({0, 1, 128}, {126, 127, 150})) {
         CAPTURE(end);
         CAPTURE(more);
         // Own rows: cut far below, encoder rows rebuilt exactly, decoder left out.
@@ -165,7 +165,7 @@ TEST_SUITE("session/invariants") {
       return digests;
     };
     const std::vector<std::string> want = history(page_pool(), 512);
-    for (int64_t chunk : {37, 128}) CHECK(history(page_pool(), chunk) == want);
+    for (int64_t chunk : sweep<int64_t>({37}, {128})) CHECK(history(page_pool(), chunk) == want);
     const auto threaded = open_model("pico", make_backend("cpu", 3));
     CHECK(history(make_pool(threaded, pool_options(true, false)), 512) == want);
     auto crowded = page_pool();
@@ -183,7 +183,7 @@ TEST_SUITE("session/invariants") {
       leave_behind(pool, first(ids, 270), exact);
       leave_behind(pool, first(ids, 400));  // approximate pages behind the exact ones
       auto session = new_session(pool, exact);
-      for (int64_t length : {280, 420, 299}) {
+      for (int64_t length : sweep<int64_t>({280, 299}, {420})) {
         CAPTURE(length);
         const RunResult result = must_sync(*session, first(ids, length));
         CHECK(result.result_class == ResultClass::kBitIdentical);
@@ -198,7 +198,7 @@ TEST_SUITE("session/invariants") {
   TEST_CASE("invariant 2: make_exact equals COLD bit for bit") {
     const Ids ids = random_prompt(420, 11);
     for (DecoderPolicy decoder : {DecoderPolicy::kBounded, DecoderPolicy::kFull}) {
-      for (int64_t length : {301, 420}) {
+      for (int64_t length : sweep<int64_t>({301}, {420})) {
         auto pool = page_pool();
         leave_behind(pool, first(ids, 260));
         auto session = new_session(pool, {EncoderReplay::kBounded, decoder});
@@ -233,7 +233,7 @@ TEST_SUITE("session/invariants") {
                                       ReplayPolicy{EncoderReplay::kBounded, DecoderPolicy::kFull}}) {
       auto hit = new_session(pool, policy);
       must_sync(*hit, join(first(ids, 300), {4, 5}));
-      for (int64_t cut : {129, 255, 256, 257, 301, 383}) {
+      for (int64_t cut : sweep<int64_t>({255, 256}, {129, 257, 301, 383})) {
         auto fork = owner->fork(cut).value();
         fork->set_replay(policy);
         must_append(*fork, {6, 7, 8});
@@ -257,7 +257,7 @@ TEST_SUITE("session/invariants") {
     must_sync(*parent, first(ids, 400));
     const std::string parent_digest = session_digest(*parent);
     auto live = new_session(uncached_pool());
-    for (int64_t cut : {399, 398, 393, 392, 391, 385, 384, 383, 382, 301, 257, 256, 255, 130}) {
+    for (int64_t cut : sweep<int64_t>({391, 384, 255}, {399, 398, 393, 392, 385, 383, 382, 301, 257, 256, 130})) {
       CAPTURE(cut);
       auto session = parent->fork(400).value();
       REQUIRE(session->truncate(cut).ok());
@@ -292,7 +292,7 @@ TEST_SUITE("session/invariants") {
 
   TEST_CASE("invariant 4: forks at every position around page edges go on as the parent would") {
     const Ids ids = random_prompt(300, 14);
-    for (int64_t length : {126, 127, 128, 129, 255, 256, 257}) {
+    for (int64_t length : sweep<int64_t>({127, 128, 257}, {126, 129, 255, 256})) {
       auto pool = uncached_pool();
       auto parent = new_session(pool);
       must_sync(*parent, first(ids, length));
@@ -345,7 +345,7 @@ TEST_SUITE("session/invariants") {
   TEST_CASE("invariant 4: a cut that opens a pair whose first row is gone computes that row again") {
     // Of open rows the last eight are kept: 16 tokens back. In a short session all window rows are there still.
     const Ids ids = random_prompt(130, 70), more = random_prompt(3, 71);
-    for (int64_t cut : {1, 9, 63, 64, 113, 115, 117, 127, 129}) {
+    for (int64_t cut : sweep<int64_t>({9, 64, 113, 115, 129}, {1, 63, 117, 127})) {
       CAPTURE(cut);
       auto session = new_session(uncached_pool());
       must_append(*session, ids);
@@ -367,7 +367,7 @@ TEST_SUITE("session/invariants") {
     }
     // The rows of a replay: below its hit they cannot be read, at the hit they are there.
     const Ids long_ids = random_prompt(330, 72);
-    for (int64_t cut : {250, 251, 299, 301, 303}) {
+    for (int64_t cut : sweep<int64_t>({251, 303}, {250, 299, 301})) {
       CAPTURE(cut);
       auto session = reference_session(long_ids, {320, -300, 330});
       REQUIRE(session->truncate(cut).ok());
@@ -383,7 +383,7 @@ TEST_SUITE("session/invariants") {
 
   TEST_CASE("invariant 5: prompts around pages and windows hit what they should, resent and extended") {
     const Ids ids = random_prompt(520, 17);
-    for (int64_t length : {1, 2, 127, 128, 129, 130, 255, 256, 257, 383, 384, 385}) {
+    for (int64_t length : sweep<int64_t>({1, 129, 256}, {2, 127, 128, 130, 255, 257, 383, 384, 385})) {
       CAPTURE(length);
       for (bool windows : {false, true}) {
         auto pool = windows ? cached_pool() : page_pool();
@@ -594,7 +594,7 @@ TEST_SUITE("session/invariants") {
     auto uncached = new_session(uncached_pool());
     must_sync(*uncached, first(ids, 300));
     const std::string want = records_of(*uncached);
-    for (int64_t n_done : {100, 200, 300, 400}) {  // the chunk after which the call ends
+    for (int64_t n_done : sweep<int64_t>({100, 300}, {200, 400})) {  // the chunk after which the call ends
       CAPTURE(n_done);
       auto pool = page_pool();
       auto session = new_session(pool);
@@ -674,7 +674,7 @@ TEST_SUITE("session/invariants") {
     options.clock = {[](void* user) { return *static_cast<uint64_t*>(user); }, &now};
     options.window_cache_ttl_ns = 500;
     enum class Loss { kNone, kExpiry, kTrim, kBudget };
-    for (Loss loss : {Loss::kNone, Loss::kExpiry, Loss::kTrim, Loss::kBudget}) {
+    for (Loss loss : sweep<Loss>({Loss::kNone, Loss::kExpiry}, {Loss::kTrim, Loss::kBudget})) {
       CAPTURE(static_cast<int>(loss));
       options.window_cache_bytes = loss == Loss::kBudget ? 4096 : uint64_t{64} << 20;
       auto pool = make_pool(pico(), options);

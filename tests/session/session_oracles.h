@@ -20,6 +20,7 @@
 #include "support/model_runner.h"
 #include "support/process_memory.h"
 #include "support/session_digest.h"
+#include "support/sweep.h"
 
 namespace dsv41::test {
 

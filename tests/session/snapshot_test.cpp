@@ -6,7 +6,9 @@
 namespace dsv41::test {
 namespace {
 
-constexpr int64_t kPositions[] = {0, 1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025};
+std::vector<int64_t> positions() {
+  return sweep<int64_t>({0, 1, 2, 128, 129, 257, 512}, {3, 127, 255, 256, 511, 513, 1023, 1024, 1025});
+}
 
 std::shared_ptr<Pool> pool_of(uint64_t tokens, uint32_t max_sessions, bool caches) {
   PoolOptions options = pool_options(caches, caches);
@@ -40,7 +42,7 @@ void check_pool(const std::shared_ptr<Pool>& pool) {
 
 TEST_SUITE("session/snapshot: full") {
   TEST_CASE("at every position a full snapshot comes back bit for bit, and goes on as the session that was saved") {
-    for (int64_t n : kPositions) {
+    for (int64_t n : positions()) {
       CAPTURE(n);
       const auto saved = session_at(n);
       Sampler sampler = test_sampler();
@@ -82,7 +84,7 @@ TEST_SUITE("session/snapshot: full") {
       const auto saved = session_at(n - 5);
       for (int32_t id : random_prompt(5, 2)) REQUIRE(saved->decode(id, {}, nullptr).ok());  // eight rows to go back
       const FileBytes bytes = must_save(*saved, SnapshotKind::kFull);
-      for (int64_t cut = n - 1; cut >= n - 24; --cut) {
+      for (int64_t cut = n - 1; cut >= n - 24; cut -= sweeps_all() ? 1 : 3) {
         CAPTURE(n);
         CAPTURE(cut);
         const auto live = saved->fork(cut).value();
@@ -226,7 +228,7 @@ TEST_SUITE("session/snapshot: full") {
 
 TEST_SUITE("session/snapshot: prefix") {
   TEST_CASE("at every position a prefix comes back as the session cut there, and goes on as that does") {
-    for (int64_t n : kPositions) {
+    for (int64_t n : positions()) {
       CAPTURE(n);
       const auto saved = session_at(n);
       SnapshotInfo info;
@@ -345,7 +347,7 @@ TEST_SUITE("session/snapshot: places") {
     const auto other_threads = open_model("pico", make_backend("cpu", 2));
     for (const auto& model : {pico(), other_threads}) {
       for (uint64_t tokens : {1024, 100000}) {
-        for (int64_t chunk : {0, 1, 37, 4096}) {
+        for (int64_t chunk : sweep<int64_t>({0, 37}, {1, 4096})) {
           CAPTURE(tokens);
           CAPTURE(chunk);
           PoolOptions pool = pool_options(true, false);
