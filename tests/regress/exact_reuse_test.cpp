@@ -76,7 +76,7 @@ TEST_SUITE("regress/exact_reuse") {
 
   TEST_CASE("sessions on one shared prefix answer as alone") {
     const Oracles& model = Oracles::of("nano");
-    check_shared_prefix(model, 4, words(5, 640), 8, 8192, [&](const Tokens& prompt) { return model.cold(prompt, 8); });
+    check_shared_prefix(model, 4, words(5, 1024), 8, 8192, [&](const Tokens& prompt) { return model.cold(prompt, 8); });
   }
 }
 
