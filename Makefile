@@ -96,7 +96,7 @@ help:
 	@echo "make chat     build, then talk with the nano model (MODEL=folder, ARGS=options of dsv41-chat)"
 	@echo "make test     build, then run the tests"
 	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
-	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others: about two hours"
+	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others"
 	@echo "make fuzz     each fuzzer for FUZZ_SECONDS (default 600), from the corpora in tests/fuzz"
 	@echo "make bench    all benchmarks, about two minutes (BENCH_ARGS=options of Google Benchmark)"
 	@echo "make asan     tests under the address sanitizer; ubsan: undefined behaviour; tsan: threads"
