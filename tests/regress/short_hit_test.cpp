@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "regress/reuse_oracles.h"
+#include "support/sweep.h"
 
 namespace dsv41::test {
 namespace {
@@ -18,7 +19,8 @@ TEST_SUITE("regress/short_hit") {
       int64_t n_shared, hit;
     };
     int seed = 10;
-    for (const Row& row : {Row{127, 0}, {128, 0}, {129, 0}, {255, 0}, {256, 256}, {257, 256}, {383, 256}, {384, 384}}) {
+    for (const Row& row :
+         sweep<Row>({{128, 0}, {255, 0}, {256, 256}, {384, 384}}, {{127, 0}, {129, 0}, {257, 256}, {383, 256}})) {
       CAPTURE(row.n_shared);
       const auto pool = model().pool(pages_only(2048, 2));
       const Tokens shared = words(seed++, row.n_shared);
@@ -34,7 +36,7 @@ TEST_SUITE("regress/short_hit") {
   }
 
   TEST_CASE("prompts that end at, before and behind a page or the window can be sent again") {
-    for (int64_t n : {1, 2, 127, 128, 129, 256, 257, 385}) {
+    for (int64_t n : sweep<int64_t>({1, 128, 129, 257}, {2, 127, 256, 385})) {
       CAPTURE(n);
       const Tokens prompt = words(30, n);
       const Answer cold = model().cold(prompt, 2);

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "regress/reuse_oracles.h"
+#include "support/sweep.h"
 
 namespace dsv41::test {
 namespace {
@@ -71,7 +72,7 @@ TEST_SUITE("regress/stale_window") {
     const auto pool = model().pool(pages_only(4096, 1));
     use_slot(pool, prefix);
     int seed = 100;
-    for (int n_new : {1, 2, 127, 128, 129, 300}) {
+    for (int n_new : sweep<int>({1, 128, 300}, {2, 127, 129})) {
       CAPTURE(n_new);
       const Tokens prompt = joined(prefix, words(seed++, n_new));
       const auto session = model().session(pool);
@@ -87,7 +88,7 @@ TEST_SUITE("regress/stale_window") {
     const auto pool = model().pool(pages_only(4096, 3));
     const auto session = model().session(pool);
     synced(*session, prompt);
-    for (int64_t at : {399, 390, 300, 257, 256, 129, 128, 5}) {
+    for (int64_t at : sweep<int64_t>({399, 300, 256, 129}, {390, 257, 128, 5})) {
       CAPTURE(at);
       auto fork = session->fork(at).value();
       synced(*model().session(pool), words(4, 140));  // takes and frees a slot and pages
