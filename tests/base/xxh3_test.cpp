@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/xxh3_wide.h"
+
 namespace dsv41::test {
 namespace {
 
@@ -45,6 +47,33 @@ TEST_SUITE("base/xxh3") {
 
   TEST_CASE("the 128-bit hash of nothing is the published one") {
     CHECK(xxh3_128({}) == Digest128{.low = 0x6001c324468d497f, .high = 0x99aa06d3014798d8});
+  }
+
+  TEST_CASE("every instruction set of this machine gives the same hashes, whole and in pieces") {
+    const std::vector<std::byte> bytes = self_test_input(300000);
+    const Xxh3Functions& narrow = xxh3_functions(0);
+    for (size_t set = 1; set < n_xxh3_functions(); ++set) {
+      const Xxh3Functions& wide = xxh3_functions(set);
+      for (const size_t n : {size_t{0}, size_t{1}, size_t{16}, size_t{128}, size_t{240}, size_t{241}, size_t{1023},
+                             size_t{1024}, size_t{1025}, size_t{4096}, size_t{262144}, size_t{299999}}) {
+        for (const size_t begin : {size_t{0}, size_t{1}}) {
+          CAPTURE(set);
+          CAPTURE(n);
+          CAPTURE(begin);
+          const std::byte* const from = bytes.data() + begin;
+          CHECK(wide.hash_64(from, n) == narrow.hash_64(from, n));
+          Digest128 expected, digest;
+          narrow.hash_128(from, n, &expected.low, &expected.high);
+          wide.hash_128(from, n, &digest.low, &digest.high);
+          CHECK(digest == expected);
+          Xxh3Stream stream;  // of the widest set
+          for (size_t done = 0, piece = 1; done < n; done += piece, piece = std::min(2 * piece + 1, n - done)) {
+            stream.update({from + done, piece});
+          }
+          CHECK(stream.digest_128() == expected);
+        }
+      }
+    }
   }
 
   TEST_CASE("pieces give the hash of the whole, however it is cut") {
