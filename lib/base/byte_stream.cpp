@@ -7,17 +7,16 @@
 #include <cstring>
 #include <new>
 
+#include "base/side_thread.h"
+
 namespace dsv41 {
 namespace {
 
-constexpr size_t kPieceBytes = 4 << 20;  // one write; O_DIRECT gains nothing from larger ones
-constexpr std::align_val_t kPieceAlignment{4096};
+constexpr size_t kPieceBytes = 1 << 20;  // one write; from large pages O_DIRECT gains nothing from larger ones
+constexpr size_t kRingPieces = 8;
+constexpr uint64_t kDirectAlignment = 4096;
+constexpr size_t kLargePageBytes = size_t{2} << 20;
 constexpr int kMostNames = 8;
-
-struct PieceDeleter {
-  void operator()(std::byte* memory) const { ::operator delete(memory, kPieceAlignment); }
-};
-using Piece = std::unique_ptr<std::byte[], PieceDeleter>;
 
 Result<std::string> draw_temporary_name(const std::string& path) {
   uint64_t random = 0;
@@ -31,13 +30,13 @@ Result<std::string> draw_temporary_name(const std::string& path) {
   return name;
 }
 
+// Pieces are filled while those before them are written by a second thread, which the first full piece starts: eight of
+// them ahead of it at most, so that neither the disk nor the owner waits for every hiccup of the other. What the file system
+// sees is what one thread would do: write after write, each begun when the one before has succeeded.
 class FileSink final : public ByteSink {
  public:
   FileSink(FileSystem& files, const std::string& path, Durability durability)
-      : files_(files),
-        path_(path),
-        durability_(durability),
-        piece_(static_cast<std::byte*>(::operator new(kPieceBytes, kPieceAlignment))) {}
+      : files_(files), path_(path), durability_(durability) {}
 
   ~FileSink() override {
     try {
@@ -47,6 +46,8 @@ class FileSink final : public ByteSink {
   }
 
   Status open() {
+    DSV41_TRY_ASSIGN(first_, HostMapping::create(kPieceBytes));
+    piece_ = first_.data();
     for (int i = 1;; ++i) {
       DSV41_TRY_ASSIGN(std::string name, draw_temporary_name(path_));
       Result<std::unique_ptr<File>> file = files_.open(name, FileSystem::Mode::kCreateDirect);
@@ -62,15 +63,16 @@ class FileSink final : public ByteSink {
   Status write(std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
       const size_t n = std::min(bytes.size(), kPieceBytes - n_in_piece_);
-      std::memcpy(piece_.get() + n_in_piece_, bytes.data(), n);
+      std::memcpy(piece_ + n_in_piece_, bytes.data(), n);
       n_in_piece_ += n;
       bytes = bytes.subspan(n);
-      if (n_in_piece_ == kPieceBytes) DSV41_TRY(flush());
+      if (n_in_piece_ == kPieceBytes) DSV41_TRY(hand_over());
     }
     return {};
   }
 
   Status commit() override {
+    DSV41_TRY(side_.wait());
     DSV41_TRY(flush());
     if (durability_ == Durability::kFull) DSV41_TRY(file_->sync_data());
     file_.reset();
@@ -81,6 +83,7 @@ class FileSink final : public ByteSink {
   }
 
   void abandon() override {
+    side_.finish();
     file_.reset();
     if (temporary_.empty()) return;
     static_cast<void>(files_.unlink(std::exchange(temporary_, {})));
@@ -88,20 +91,39 @@ class FileSink final : public ByteSink {
 
  private:
   Status flush() {
-    DSV41_TRY(file_->write_at(offset_, {piece_.get(), n_in_piece_}));
+    DSV41_TRY(file_->write_at(offset_, {piece_, n_in_piece_}));
     offset_ += n_in_piece_;
     n_in_piece_ = 0;
+    return {};
+  }
+
+  // The full piece to the second thread; without memory for others, it is written here.
+  Status hand_over() {
+    if (ring_.size() == 0) {
+      Result<HostMapping> made = HostMapping::create(kRingPieces * kPieceBytes);
+      if (!made.ok()) return flush();
+      ring_ = std::move(made).value();
+    }
+    side_.begin([this, offset = offset_, piece = piece_] { return file_->write_at(offset, {piece, kPieceBytes}); });
+    offset_ += kPieceBytes;
+    n_in_piece_ = 0;
+    DSV41_TRY(side_.wait(kRingPieces - 1));  // the next place in the ring is free
+    piece_ = ring_.data() + next_ * kPieceBytes;
+    next_ = (next_ + 1) % kRingPieces;
     return {};
   }
 
   FileSystem& files_;
   const std::string path_;
   const Durability durability_;
-  const Piece piece_;
+  HostMapping first_, ring_;    // the first piece; those behind it, in turn, once there are any
+  std::byte* piece_ = nullptr;  // that is being filled
+  size_t next_ = 0;             // place in the ring of the one behind it
   size_t n_in_piece_ = 0;
   uint64_t offset_ = 0;    // in the file, of the piece's first byte
   std::string temporary_;  // empty when there is no such file (any more)
   std::unique_ptr<File> file_;
+  SideThread side_;  // last: it goes first
 };
 
 class FileSource final : public ByteSource {
@@ -110,21 +132,63 @@ class FileSource final : public ByteSource {
       : path_(std::move(path)), file_(std::move(file)), size_(size) {}
   uint64_t size() const override { return size_; }
   Status read_at(uint64_t offset, std::span<std::byte> out) override {
-    if (offset <= size_ && out.size() <= size_ - offset) {
+    if (is_inside(offset, out.size())) {
       DSV41_TRY_ASSIGN(const size_t n_read, file_->read_at(offset, out));
       if (n_read == out.size()) return {};
     }
-    return Status(Code::kIO_SHORT,
-                  path_ + ": has no " + std::to_string(out.size()) + " bytes at " + std::to_string(offset));
+    return too_short(offset, out.size());
   }
 
+  // From the multiple below on, to the one above: what can be read past the page cache.
+  Result<std::span<const std::byte>> fetch(uint64_t offset, size_t n, FetchMemory& memory) override {
+    if (!is_inside(offset, n)) return too_short(offset, n);
+    const size_t n_before = offset % kDirectAlignment;
+    const size_t n_all = (n_before + n + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+    DSV41_TRY_ASSIGN(const std::span<std::byte> room, memory.room(n_all));
+    DSV41_TRY_ASSIGN(const size_t n_read, file_->read_at(offset - n_before, room));
+    if (n_read < n_before + n) return too_short(offset, n);
+    return std::span<const std::byte>(room.subspan(n_before, n));
+  }
+  bool fetches_beside() const override { return true; }
+
  private:
+  bool is_inside(uint64_t offset, size_t n) const { return offset <= size_ && n <= size_ - offset; }
+  Status too_short(uint64_t offset, size_t n) const {
+    return Status(Code::kIO_SHORT, path_ + ": has no " + std::to_string(n) + " bytes at " + std::to_string(offset));
+  }
+
   const std::string path_;
   const std::unique_ptr<File> file_;
   const uint64_t size_;
 };
 
 }  // namespace
+
+void FetchMemory::renew(size_t n) {
+  wanted_ = n;
+  n_used_ = 0;
+}
+
+Result<std::span<std::byte>> FetchMemory::room(size_t n) {
+  if (wanted_ == 0) n_used_ = 0;
+  const size_t n_taken = (n + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+  if (n_used_ == 0 && std::max(wanted_, n_taken) > memory_.size()) {
+    memory_ = HostMapping();  // first: not both at once
+    const size_t n_all = std::max(wanted_, n_taken);
+    const size_t n_large = (n_all + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
+    DSV41_TRY_ASSIGN(memory_, HostMapping::create(n_all < kLargePageBytes / 2 ? n_all : n_large));
+  }
+  if (n_taken > memory_.size() - n_used_) return Status(Code::kNO_MEMORY, "no room left to fetch into");
+  const std::span<std::byte> room(memory_.data() + n_used_, n);
+  n_used_ += n_taken;
+  return room;
+}
+
+Result<std::span<const std::byte>> ByteSource::fetch(uint64_t offset, size_t n, FetchMemory& memory) {
+  DSV41_TRY_ASSIGN(const std::span<std::byte> room, memory.room(n));
+  DSV41_TRY(read_at(offset, room));
+  return std::span<const std::byte>(room);
+}
 
 Result<std::unique_ptr<ByteSink>> create_file_sink(FileSystem& files, const std::string& path, Durability durability) {
   std::unique_ptr<FileSink> sink = std::make_unique<FileSink>(files, path, durability);
@@ -133,7 +197,7 @@ Result<std::unique_ptr<ByteSink>> create_file_sink(FileSystem& files, const std:
 }
 
 Result<std::unique_ptr<ByteSource>> open_file_source(FileSystem& files, const std::string& path) {
-  DSV41_TRY_ASSIGN(std::unique_ptr<File> file, files.open(path, FileSystem::Mode::kRead));
+  DSV41_TRY_ASSIGN(std::unique_ptr<File> file, files.open(path, FileSystem::Mode::kReadDirect));
   DSV41_TRY_ASSIGN(const uint64_t size, file->size());
   return std::unique_ptr<ByteSource>(std::make_unique<FileSource>(path, std::move(file), size));
 }
@@ -158,10 +222,18 @@ Status CountingSink::write(std::span<const std::byte> bytes) {
   return {};
 }
 
+Status SpanSource::check(uint64_t offset, size_t n) const {
+  if (offset <= bytes_.size() && n <= bytes_.size() - offset) return {};
+  return Status(Code::kIO_SHORT, "ends after " + std::to_string(bytes_.size()) + " bytes");
+}
+
+Result<std::span<const std::byte>> SpanSource::fetch(uint64_t offset, size_t n, FetchMemory&) {
+  DSV41_TRY(check(offset, n));
+  return bytes_.subspan(offset, n);
+}
+
 Status SpanSource::read_at(uint64_t offset, std::span<std::byte> out) {
-  if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
-    return Status(Code::kIO_SHORT, "ends after " + std::to_string(bytes_.size()) + " bytes");
-  }
+  DSV41_TRY(check(offset, out.size()));
   if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());
   return {};
 }

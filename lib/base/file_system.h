@@ -54,6 +54,7 @@ class FileSystem {
 
   enum class Mode : uint8_t {
     kRead,
+    kReadDirect,    // as kRead; large aligned reads of what the page cache lacks go past it where that can be done
     kReadWrite,     // an existing file
     kCreate,        // a new file, for reading and writing; EXISTS when the name is taken
     kCreateDirect,  // as kCreate; large aligned writes go past the page cache where that can be done

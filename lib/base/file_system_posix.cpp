@@ -1,14 +1,18 @@
 // The machine's file system by POSIX calls.
 //
-// A file that is written past the page cache has two descriptors: one with O_DIRECT for the aligned middle of large
-// writes, one without for the rest. The kernel keeps the two views alike, and a sync of either covers both. A file
-// system that refuses O_DIRECT, when the file is opened or at a write, gets everything through the other one.
+// A file that is written or read past the page cache has two descriptors: one with O_DIRECT for the aligned middle of
+// large writes and reads, one without for the rest. The kernel keeps the two views alike, and a sync of either covers
+// both. A file system that refuses O_DIRECT, when the file is opened or later, gets everything through the other one.
+// What is read lies in the page cache or not, piece by piece: copying from there is faster than the disk, filling it is
+// slower (bench/README.md).
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "base/file_system.h"
@@ -47,18 +51,26 @@ Result<FileDescriptor> open_regular(const std::string& path, int flags) {
   return file;
 }
 
+#ifdef O_DIRECT
+// For reading past the page cache: the same file, or none where another has taken its name meanwhile.
+FileDescriptor open_again(const std::string& path, const FileDescriptor& file) {
+  FileDescriptor direct(open_file(path, O_RDONLY | O_NONBLOCK | O_DIRECT));
+  struct stat here = {}, there = {};
+  const bool same = direct.is_open() && ::fstat(file.get(), &here) == 0 && ::fstat(direct.get(), &there) == 0 &&
+                    here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+  return same ? std::move(direct) : FileDescriptor();
+}
+#endif
+
 class PosixFile final : public File {
  public:
-  PosixFile(std::string path, FileDescriptor file, FileDescriptor direct)
-      : path_(std::move(path)), file_(std::move(file)), direct_(std::move(direct)) {}
+  PosixFile(std::string path, FileDescriptor file, FileDescriptor direct, bool reads_direct)
+      : path_(std::move(path)), file_(std::move(file)), direct_(std::move(direct)), reads_direct_(reads_direct) {}
 
   Result<size_t> read_at(uint64_t offset, std::span<std::byte> out) override {
-    size_t n_read = 0;
+    size_t n_read = read_direct(offset, out);
     while (n_read < out.size()) {
-      const ssize_t n = retry_interrupted([&] {
-        return ::pread(file_.get(), out.data() + n_read, std::min(out.size() - n_read, kMostPerCall),
-                       static_cast<off_t>(offset + n_read));
-      });
+      const ssize_t n = read_some(file_, offset + n_read, out.subspan(n_read));
       if (n < 0) return os_failure(path_, "cannot read", errno);
       if (n == 0) break;
       n_read += static_cast<size_t>(n);
@@ -107,11 +119,47 @@ class PosixFile final : public File {
     });
   }
 
-  // How many bytes at the front of a write may go past the page cache.
+  static ssize_t read_some(const FileDescriptor& file, uint64_t offset, std::span<std::byte> out) {
+    return retry_interrupted([&] {
+      return ::pread(file.get(), out.data(), std::min(out.size(), kMostPerCall), static_cast<off_t>(offset));
+    });
+  }
+
+  // How many bytes at the front of a write or read may go past the page cache.
   size_t direct_part(uint64_t offset, std::span<const std::byte> bytes) const {
     const bool aligned = (offset | reinterpret_cast<uintptr_t>(bytes.data())) % kDirectAlignment == 0;
     if (!direct_.is_open() || !aligned || bytes.size() < kLeastDirectBytes) return 0;
     return bytes.size() / kDirectAlignment * kDirectAlignment;
+  }
+
+  // Whether most of the file's first pages from here on lie in the page cache. Where the system does not tell: yes.
+  bool is_cached(uint64_t offset, size_t n_bytes) const {
+    std::array<unsigned char, 1024> pages = {};
+    const size_t n_pages = std::min(pages.size(), n_bytes / kDirectAlignment);
+    void* const mapped =
+        ::mmap(nullptr, n_pages * kDirectAlignment, PROT_READ, MAP_SHARED, file_.get(), static_cast<off_t>(offset));
+    if (mapped == MAP_FAILED) return true;
+    const bool told = ::mincore(mapped, n_pages * kDirectAlignment, pages.data()) == 0;
+    ::munmap(mapped, n_pages * kDirectAlignment);
+    const auto n_cached = std::count_if(pages.begin(), pages.begin() + static_cast<ptrdiff_t>(n_pages),
+                                        [](unsigned char page) { return (page & 1) != 0; });
+    return !told || static_cast<size_t>(n_cached) * 2 > n_pages;
+  }
+
+  // The number of bytes read: the rest, the end of the file, and the finding of an error are for the other descriptor.
+  size_t read_direct(uint64_t offset, std::span<std::byte> out) const {
+    const size_t n_direct = reads_direct_ ? direct_part(offset, out) : 0;
+    if (n_direct == 0) return 0;
+    // From now on: reading ahead would fill the cache, piece by piece, with what is to be read past it.
+    static_cast<void>(::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM));
+    if (is_cached(offset, n_direct)) return 0;
+    size_t n_read = 0;
+    while (n_read < n_direct && n_read % kDirectAlignment == 0) {
+      const ssize_t n = read_some(direct_, offset + n_read, out.subspan(n_read, n_direct - n_read));
+      if (n <= 0) break;
+      n_read += static_cast<size_t>(n);
+    }
+    return n_read;
   }
 
   // The number of bytes written, which may be fewer than could be: the rest is for the other descriptor, and so is the
@@ -132,6 +180,7 @@ class PosixFile final : public File {
 
   const std::string path_;
   FileDescriptor file_, direct_;
+  const bool reads_direct_;  // what direct_ is for: reading, else writing
 };
 
 class PosixLock final : public FileLock {
@@ -153,13 +202,16 @@ class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<File>> open(const std::string& path, Mode mode) override {
     const bool create = mode == Mode::kCreate || mode == Mode::kCreateDirect;
-    const int flags = mode == Mode::kRead ? O_RDONLY : create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR;
+    const bool read_only = mode == Mode::kRead || mode == Mode::kReadDirect;
+    const int flags = read_only ? O_RDONLY : create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR;
     DSV41_TRY_ASSIGN(FileDescriptor file, open_regular(path, flags));
     FileDescriptor direct;
 #ifdef O_DIRECT
     if (mode == Mode::kCreateDirect) direct = FileDescriptor(open_file(path, O_WRONLY | O_DIRECT));
+    if (mode == Mode::kReadDirect) direct = open_again(path, file);
 #endif
-    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, std::move(file), std::move(direct)));
+    return std::unique_ptr<File>(
+        std::make_unique<PosixFile>(path, std::move(file), std::move(direct), mode == Mode::kReadDirect));
   }
 
   Status rename(const std::string& from, const std::string& to) override {

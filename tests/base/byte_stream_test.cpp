@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kPieceBytes = 4 << 20;  // what the sink collects before it writes
+constexpr size_t kPieceBytes = 1 << 20;  // what the sink collects before its thread writes
 
 Bytes random_bytes(size_t n) {
   std::mt19937 random(static_cast<uint32_t>(n));
@@ -36,8 +36,8 @@ Status save(FileSystem& files, const std::string& path, const Bytes& bytes, Dura
 
 TEST_SUITE("base/byte_stream") {
   TEST_CASE("a file sink's bytes are in the file, however they were cut, and nothing else is left") {
-    for (const size_t n :
-         {size_t{0}, size_t{1}, kPieceBytes - 1, kPieceBytes, kPieceBytes + 1, 2 * kPieceBytes + 777}) {
+    for (const size_t n : {size_t{0}, size_t{1}, kPieceBytes - 1, kPieceBytes, kPieceBytes + 1, 2 * kPieceBytes + 777,
+                           19 * kPieceBytes + 1}) {
       const Bytes bytes = random_bytes(n);
       for (const size_t most : {size_t{100003}, kPieceBytes, SIZE_MAX}) {
         CAPTURE(n);
@@ -139,7 +139,7 @@ TEST_SUITE("base/byte_stream") {
   }
 
   TEST_CASE("whichever operation fails, the old file stays and no other is left, but for the sync of the folder") {
-    const Bytes old = random_bytes(10), fresh = random_bytes(kPieceBytes + 5);
+    const Bytes old = random_bytes(10), fresh = random_bytes(12 * kPieceBytes + 5);
     for (const Code code : {Code::kIO, Code::kNO_SPACE, Code::kPERMISSION}) {
       for (uint64_t n = 1;; ++n) {
         CAPTURE(code_name(code));
@@ -155,6 +155,28 @@ TEST_SUITE("base/byte_stream") {
         CHECK(files.file("a") == (in_folder_sync ? fresh : old));
       }
     }
+  }
+
+  TEST_CASE("the failure of a piece comes out of a later call, and nothing is written behind it") {
+    for (const uint64_t n : {uint64_t{1}, uint64_t{2}, uint64_t{20}}) {
+      CAPTURE(n);
+      CrashFileSystem files;
+      const std::unique_ptr<ByteSink> sink = create_file_sink(files, "a", Durability::kFull).value();
+      files.fail_after({.n = n, .code = Code::kNO_SPACE, .kinds = CrashFileSystem::kWrite});
+      const Bytes piece = random_bytes(kPieceBytes);
+      uint64_t n_taken = 0;
+      while (sink->write(piece).ok()) REQUIRE(++n_taken < n + 10);
+      CHECK(files.n_operations(CrashFileSystem::kWrite) == n);
+      sink->abandon();
+      CHECK(files.paths().empty());
+    }
+    CrashFileSystem files;
+    const std::unique_ptr<ByteSink> sink = create_file_sink(files, "a", Durability::kFull).value();
+    files.fail_after({.kinds = CrashFileSystem::kWrite});
+    Status status = sink->write(random_bytes(kPieceBytes));
+    if (status.ok()) status = sink->commit();  // it did not know yet
+    CHECK(status.code() == Code::kIO);
+    CHECK(files.n_operations(CrashFileSystem::kRename) == 0);
   }
 
   TEST_CASE("a disk that is full at any byte keeps the old file and no other") {
@@ -193,6 +215,40 @@ TEST_SUITE("base/byte_stream") {
     files.fail_after({});
     CHECK(source->read_at(0, out).code() == Code::kIO);
     CHECK(open_file_source(files, "b").status().code() == Code::kNOT_FOUND);
+  }
+
+  TEST_CASE("a fetch gives the bytes of a read, from any place and into memory that is used again") {
+    CrashFileSystem files;
+    const Bytes bytes = random_bytes(3 * 4096 + 100);
+    files.put("a", bytes);
+    const std::unique_ptr<ByteSource> file = open_file_source(files, "a").value();
+    SpanSource span(bytes);
+    CHECK(file->fetches_beside());
+    CHECK_FALSE(span.fetches_beside());
+    FetchMemory memory;
+    for (ByteSource* const source : {file.get(), static_cast<ByteSource*>(&span)}) {
+      for (const size_t offset : {size_t{0}, size_t{1}, size_t{4096}, size_t{8000}, bytes.size()}) {
+        for (const size_t n : {size_t{0}, size_t{1}, size_t{4096}, size_t{5000}, bytes.size() - offset}) {
+          CAPTURE(offset);
+          CAPTURE(n);
+          const Result<std::span<const std::byte>> fetched = source->fetch(offset, n, memory);
+          REQUIRE(fetched.ok() == (n <= bytes.size() - offset));
+          if (!fetched.ok()) {
+            CHECK(fetched.status().code() == Code::kIO_SHORT);
+            continue;
+          }
+          CHECK(std::ranges::equal(fetched.value(), std::span(bytes).subspan(offset, n)));
+        }
+      }
+      CHECK(source->fetch(UINT64_MAX, 2, memory).status().code() == Code::kIO_SHORT);
+    }
+    CHECK(span.fetch(5, 3, memory).value().data() == bytes.data() + 5);  // where they lie
+    files.shorten_read(1);
+    CHECK(file->fetch(0, 100, memory).ok());  // it asks for more than it needs
+    files.shorten_read(1);
+    CHECK(file->fetch(8000, 1000, memory).status().code() == Code::kIO_SHORT);
+    files.fail_after({});
+    CHECK(file->fetch(0, 100, memory).status().code() == Code::kIO);
   }
 
   TEST_CASE("a span sink fails where its memory ends, and counts on") {

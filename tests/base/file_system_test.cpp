@@ -114,13 +114,52 @@ TEST_SUITE("base/file_system") {
     CHECK(file->size().value() == expected.size());
   }
 
+  TEST_CASE("reads past the page cache give the bytes of the others, whether they lie in it or not") {
+    const TempFolder folder;
+    constexpr size_t kPage = 4096, kFileBytes = (3 << 20) + 777;
+    const std::string path = folder.file("f");
+    Bytes bytes(kFileBytes);
+    std::mt19937 random(8);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    {
+      const std::unique_ptr<File> file = files().open(path, Mode::kCreate).value();
+      REQUIRE(file->write_at(0, bytes).ok());
+      REQUIRE(file->sync_data().ok());
+    }
+    const std::unique_ptr<std::byte[], void (*)(std::byte*)> memory(
+        static_cast<std::byte*>(::operator new (kFileBytes + 2 * kPage, std::align_val_t{kPage})),
+        [](std::byte* p) { ::operator delete (p, std::align_val_t{kPage}); });
+    const std::unique_ptr<File> file = files().open(path, Mode::kReadDirect).value();
+    CHECK(!file->write_at(0, std::span(bytes).first(1)).ok());
+    for (const bool cached : {true, false}) {
+      if (!cached) {
+        const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        REQUIRE(::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED) == 0);
+        ::close(descriptor);
+      }
+      for (const size_t offset :
+           {size_t{0}, kPage, kPage + 1, size_t{2} << 20, size_t{3} << 20, kFileBytes, kFileBytes + 1}) {
+        for (const size_t n : {kPage, size_t{64} << 10, size_t{1} << 20, (kFileBytes + kPage) / kPage * kPage}) {
+          CAPTURE(cached);
+          CAPTURE(offset);
+          CAPTURE(n);
+          const std::span<std::byte> out(memory.get(), n);
+          const size_t n_there = offset < kFileBytes ? std::min(n, kFileBytes - offset) : 0;
+          REQUIRE(file->read_at(offset, out).value() == n_there);
+          CHECK(std::equal(out.begin(), out.begin() + static_cast<ptrdiff_t>(n_there),
+                           bytes.begin() + static_cast<ptrdiff_t>(std::min(offset, kFileBytes))));
+        }
+      }
+    }
+  }
+
   TEST_CASE("only regular files are opened, and nothing waits for the other end of a pipe") {
     const TempFolder folder;
     const std::string fifo = folder.file("fifo"), link = folder.file("link");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
     REQUIRE(::symlink(fifo.c_str(), link.c_str()) == 0);
     for (const std::string& path : {fifo, link, folder.path(), std::string("/dev/null")}) {
-      for (const Mode mode : {Mode::kRead, Mode::kReadWrite}) {
+      for (const Mode mode : {Mode::kRead, Mode::kReadDirect, Mode::kReadWrite}) {
         CAPTURE(path);
         const Status status = files().open(path, mode).status();
         CHECK(status.code() == Code::kINVALID_ARG);

@@ -206,7 +206,8 @@ Result<std::unique_ptr<File>> CrashFileSystem::open(const std::string& path, Mod
   if (!create && !inode) return failure(path, Code::kNOT_FOUND, "no such file");
   if (create) inode = state_->disk.create(path);
   if (!turn.answer.ok()) return turn.answer;
-  return std::unique_ptr<File>(std::make_unique<CrashFile>(state_, path, std::move(inode), mode != Mode::kRead));
+  const bool writable = mode != Mode::kRead && mode != Mode::kReadDirect;
+  return std::unique_ptr<File>(std::make_unique<CrashFile>(state_, path, std::move(inode), writable));
 }
 
 Status CrashFileSystem::rename(const std::string& from, const std::string& to) {
