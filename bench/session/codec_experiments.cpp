@@ -127,6 +127,33 @@ Status print_dictionaries(const std::vector<Study>& studies) {
   return Status();
 }
 
+// What matches of less than 7 bytes are worth, in the planes that zstd gets.
+Status print_matches(const std::vector<Study>& studies) {
+  std::printf(
+      "\n## zstd 1 with all matches, and with those of at least 7 bytes: ratio (MB/s encode / decode)\n\n"
+      "| data | plane | chunk: all | chunk: 7 | record: all | record: 7 |\n|---|---|---|---|---|---|\n");
+  for (const Study& study : studies) {
+    for (const size_t kind : {size_t{kMainScales}, size_t{kIndexScales}, size_t{kWindowCodes}, size_t{kWindowScales}}) {
+      const Plane& plane = study.set.planes[kind];
+      std::printf("| %s | %s |", study.set.name.c_str(), plane.name.c_str());
+      for (const Unit unit : {Unit::kChunk, Unit::kRecord}) {
+        for (const int min_match : {0, 7}) {
+          if (unit == Unit::kRecord && plane.is_window) {
+            std::printf(" |");
+            continue;
+          }
+          Coder coder;
+          coder.min_match = min_match;
+          DSV41_TRY_ASSIGN(const Trial trial, try_coder(plane, unit, Order::kPlain, coder));
+          print_trial(trial);
+        }
+      }
+      std::printf("\n");
+    }
+  }
+  return Status();
+}
+
 // What zstd 1 costs and saves in each plane, for a gigabyte of KV at the released geometry.
 Status print_costs(const std::vector<Study>& studies, const DataSet& released) {
   std::printf(
@@ -249,6 +276,7 @@ Status run(size_t n_pages) {
   DSV41_TRY(print_totals(studies, released));
   DSV41_TRY(print_costs(studies, released));
   DSV41_TRY(print_entries(studies));
+  DSV41_TRY(print_matches(studies));
   DSV41_TRY(print_levels(studies));
   DSV41_TRY(print_orders(studies));
   return print_dictionaries(studies);

@@ -42,6 +42,7 @@ class Zstd {
         compressor_dictionary_(nullptr, ZSTD_freeCDict),
         decompressor_dictionary_(nullptr, ZSTD_freeDDict) {
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_compressionLevel, coder.level);
+    ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_minMatch, coder.min_match);
     if (coder.code_literals) {
       ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
     }

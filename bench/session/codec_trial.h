@@ -16,6 +16,7 @@ struct Coder {
   int level = 1;
   bool code_literals = false;             // also at levels below 1, where zstd by default does not
   std::span<const std::byte> dictionary;  // empty: none
+  int min_match = 0;                      // 0: what the level has
 };
 
 struct Trial {

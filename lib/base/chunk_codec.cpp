@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace dsv41 {
 namespace {
@@ -32,6 +33,22 @@ bool is_one_frame(std::span<const std::byte> stored, size_t raw_bytes) {
          ZSTD_findFrameCompressedSize(stored.data(), stored.size()) == stored.size();
 }
 
+constexpr int kLongMatchBytes = 7;  // the longest that zstd takes as the shortest
+
+// As zstd answers: a size, or an error.
+size_t compress(ZSTD_CCtx* context, std::span<const std::byte> raw, std::span<std::byte> to, int level,
+                bool long_matches) {
+  if (!long_matches || level != kDefaultZstdLevel) {
+    return ZSTD_compressCCtx(context, to.data(), to.size(), raw.data(), raw.size(), level);
+  }
+  for (const auto& [parameter, value] :
+       {std::pair{ZSTD_c_compressionLevel, level}, std::pair{ZSTD_c_minMatch, kLongMatchBytes}}) {
+    const size_t answer = ZSTD_CCtx_setParameter(context, parameter, value);
+    if (ZSTD_isError(answer)) return answer;
+  }
+  return ZSTD_compress2(context, to.data(), to.size(), raw.data(), raw.size());
+}
+
 Status out_of_memory() { return Status(Code::kNO_MEMORY, "no memory for zstd"); }
 
 }  // namespace
@@ -47,7 +64,8 @@ ChunkCodec::~ChunkCodec() = default;
 ChunkCodec::ChunkCodec(ChunkCodec&&) noexcept = default;
 ChunkCodec& ChunkCodec::operator=(ChunkCodec&&) noexcept = default;
 
-Result<ChunkCodec::Encoded> ChunkCodec::encode(std::span<const std::byte> raw, bool try_zstd, int level) {
+Result<ChunkCodec::Encoded> ChunkCodec::encode(std::span<const std::byte> raw, bool try_zstd, int level,
+                                               bool long_matches) {
   const Encoded as_it_is = {Codec::kNone, raw};
   if (!try_zstd || raw.empty()) return as_it_is;
   try {
@@ -58,8 +76,8 @@ Result<ChunkCodec::Encoded> ChunkCodec::encode(std::span<const std::byte> raw, b
   }
   if (!contexts_->compressor) contexts_->compressor.reset(ZSTD_createCCtx());
   if (!contexts_->compressor) return out_of_memory();
-  const size_t stored_bytes = ZSTD_compressCCtx(contexts_->compressor.get(), buffer_.data(), buffer_.size(), raw.data(),
-                                                raw.size(), std::clamp(level, kMinZstdLevel, kMaxZstdLevel));
+  const size_t stored_bytes = compress(contexts_->compressor.get(), raw, buffer_,
+                                       std::clamp(level, kMinZstdLevel, kMaxZstdLevel), long_matches);
   // With room for the worst case, memory for tables is all that can be missing.
   if (ZSTD_isError(stored_bytes)) return out_of_memory();
   if (!is_worth_it(raw.size(), stored_bytes)) return as_it_is;

@@ -33,8 +33,11 @@ class ChunkCodec {
     Codec codec = Codec::kNone;
     std::span<const std::byte> bytes;  // `raw` itself, or memory of this object until its next call
   };
-  // try_zstd false: kNone. NO_MEMORY is the only failure.
-  Result<Encoded> encode(std::span<const std::byte> raw, bool try_zstd, int level = kDefaultZstdLevel);
+  // try_zstd false: kNone. long_matches: at the default level, matches of less than 7 bytes are not looked for; the entropy
+  // coder does as well on bytes that have next to none but by chance, in less than half the time. NO_MEMORY is the only
+  // failure.
+  Result<Encoded> encode(std::span<const std::byte> raw, bool try_zstd, int level = kDefaultZstdLevel,
+                         bool long_matches = false);
   // Fills `raw` exactly; CORRUPT when the bytes do not give that many, CODEC_UNAVAILABLE for an unknown codec. Never
   // allocates by what the bytes claim.
   Status decode(Codec codec, std::span<const std::byte> stored, std::span<std::byte> raw);

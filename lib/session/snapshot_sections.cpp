@@ -206,6 +206,18 @@ bool tries_zstd(SectionType type) {
   }
 }
 
+bool wants_long_matches(SectionType type) {
+  switch (type) {
+    case SectionType::kMainScales:
+    case SectionType::kIndexScales:
+    case SectionType::kEncoderCodes:
+    case SectionType::kEncoderScales:
+    case SectionType::kDecoderCodes:
+    case SectionType::kDecoderScales: return true;
+    default: return false;
+  }
+}
+
 snapshot::SectionOptions section_options(SectionType type, uint64_t unit_bytes, bool compress, int zstd_level) {
   snapshot::SectionOptions options;
   options.type = type;
@@ -216,6 +228,7 @@ snapshot::SectionOptions section_options(SectionType type, uint64_t unit_bytes, 
   }
   options.try_zstd = compress && tries_zstd(type);
   options.zstd_level = zstd_level;
+  options.long_matches = wants_long_matches(type);
   return options;
 }
 

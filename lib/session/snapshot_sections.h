@@ -68,6 +68,8 @@ uint64_t open_rows_bytes(const kv::PageGeometry& geometry);
 // What a file or a record gives to zstd, which falls back to raw where that gains too little: the one place that decides
 // it, by the experiments in lib/snapshot/FORMAT.md.
 bool tries_zstd(snapshot::SectionType type);
+// Whether short matches are left out then: bytes of quantised values have them by chance only.
+bool wants_long_matches(snapshot::SectionType type);
 
 // Options of a section: critical or not, whether compression is tried, chunks that hold whole units of `unit_bytes`
 // (pages, rows; 0: none).

@@ -194,7 +194,10 @@ Result<store::RecordDraft> draft_of_page(const kv::PagePool& pages, PageId page,
   draft.ids.assign(ids.begin(), ids.end());
   if (!kv::is_exact(pages.provenance(page))) draft.hits = *pages.provenance(page);
   const kv::PlaneBytes planes = kv::plane_bytes(pages.geometry(), kv::kPageTokens);
-  for (size_t i = 0; i < planes.size(); ++i) draft.planes.push_back({planes[i], tries_zstd(kPlaneSections[i])});
+  for (size_t i = 0; i < planes.size(); ++i) {
+    const snapshot::SectionType type = kPlaneSections[i];
+    draft.planes.push_back({planes[i], tries_zstd(type), wants_long_matches(type)});
+  }
   return draft;
 }
 

@@ -25,6 +25,7 @@ struct SectionOptions {
   uint32_t chunk_bytes = uint32_t{256} << 10;  // 1 to kMaxChunkBytes
   bool try_zstd = false;                       // chunks that gain from it are compressed
   int zstd_level = kDefaultZstdLevel;
+  bool long_matches = false;  // as of ChunkCodec::encode
 };
 
 // Failures: those of the sink, NO_MEMORY; begin_section also INVALID_ARG (options out of range, a type and id that are

@@ -199,7 +199,7 @@ Result<std::vector<std::byte>> encode_record(RecordDraft* draft, uint64_t now_un
   std::span<const std::byte> raw = draft->raw;
   for (const RecordDraft::Plane& plane : draft->planes) {
     DSV41_TRY_ASSIGN(const ChunkCodec::Encoded encoded,
-                     codec.encode(raw.first(plane.raw_bytes), plane.try_zstd, zstd_level));
+                     codec.encode(raw.first(plane.raw_bytes), plane.try_zstd, zstd_level, plane.long_matches));
     raw = raw.subspan(plane.raw_bytes);
     record.insert(record.end(), encoded.bytes.begin(), encoded.bytes.end());
     front.put(encoded.codec);

@@ -75,6 +75,7 @@ struct RecordDraft {
   struct Plane {
     uint64_t raw_bytes = 0;
     bool try_zstd = false;
+    bool long_matches = false;  // as of ChunkCodec::encode
   };
   RecordHead head;  // n_*, payload, body_* and times are filled in by encode_record
   std::vector<int32_t> ids;

@@ -74,6 +74,30 @@ TEST_SUITE("base/chunk_codec") {
     CHECK(Bytes(again.bytes.begin(), again.bytes.end()) == encoded(raw));
   }
 
+  TEST_CASE("without short matches chunks come back too, at every level, and the default level makes others") {
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> normal(128, 1.2f);
+    Bytes raw(100000);
+    for (std::byte& b : raw) b = static_cast<std::byte>(normal(random));
+    ChunkCodec codec;
+    for (const int level : {kDefaultZstdLevel, 3}) {
+      CAPTURE(level);
+      const ChunkCodec::Encoded plain = codec.encode(raw, true, level).value();
+      REQUIRE(plain.codec == Codec::kZstd);
+      const Bytes with_short(plain.bytes.begin(), plain.bytes.end());
+      const ChunkCodec::Encoded encoded = codec.encode(raw, true, level, /*long_matches=*/true).value();
+      REQUIRE(encoded.codec == Codec::kZstd);
+      const Bytes stored(encoded.bytes.begin(), encoded.bytes.end());
+      CHECK((stored == with_short) == (level != kDefaultZstdLevel));
+      CHECK(stored.size() <= with_short.size());
+      Bytes back(raw.size());
+      CHECK(codec.decode(Codec::kZstd, stored, back).ok());
+      CHECK(back == raw);
+      const ChunkCodec::Encoded again = codec.encode(raw, true, level).value();  // the choice does not stick
+      CHECK(Bytes(again.bytes.begin(), again.bytes.end()) == with_short);
+    }
+  }
+
   TEST_CASE("a chunk is compressed only where that saves two in a hundred bytes") {
     ChunkCodec codec;
     bool seen[2] = {};
