@@ -25,6 +25,7 @@
 #include "kernels/quant/fp4_quant.h"
 #include "paired_rounds.h"
 #include "session/chain_loader.h"
+#include "session/page_stream.h"
 #include "session/session_snapshot.h"
 #include "session/snapshot_planes.h"
 
@@ -259,9 +260,10 @@ void drop_from_cache(const std::string& path) {
   ::close(file);
 }
 
+// Of all threads: a save has two.
 double cpu_seconds() {
   rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
+  getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -392,10 +394,9 @@ Status restore_file(const std::string& path, uint64_t round) {
   const kv::PrefixRootRef root = w.target->root({{}, {}, std::as_bytes(std::span(&round, 1))});
   DSV41_TRY_ASSIGN(session::PageStream records, session::PageStream::open(reader, w.geometry(), identity.n_tokens));
   DSV41_TRY_ASSIGN(session::ChainLoader loader, session::ChainLoader::create(*w.target, root, {}, ids));
-  std::vector<std::byte> image(w.geometry().payload_bytes());
   for (uint64_t page = 0; page < n_tokens / kPageTokens; ++page) {
-    DSV41_TRY(records.next(kPageTokens, image));
-    DSV41_TRY(loader.add(nullptr, image));
+    DSV41_TRY_ASSIGN(const kv::PageParts parts, records.next(kPageTokens));
+    DSV41_TRY(loader.add(nullptr, parts));
   }
   std::vector<std::byte> rows(static_cast<size_t>(kEncoderLayers * w.geometry().window_rows()) *
                               w.geometry().window_row_bytes());

@@ -27,19 +27,6 @@ Status for_each_piece(const PageGeometry& geometry, int64_t n_tokens, int plane,
   return Status();
 }
 
-// body(plane, its part of `image`) for all planes, which lie behind each other.
-template <class Byte, class Body>
-Status for_each_plane(const PageGeometry& geometry, int64_t n_tokens, std::span<Byte> image, Body&& body) {
-  const PlaneBytes sizes = plane_bytes(geometry, n_tokens);
-  for (int plane = 0; plane < kPagePlanes; ++plane) {
-    const uint64_t bytes = sizes[static_cast<size_t>(plane)];
-    DSV41_TRY(body(plane, image.first(bytes)));
-    image = image.subspan(bytes);
-  }
-  assert(image.empty());
-  return Status();
-}
-
 }  // namespace
 
 PlaneBytes plane_bytes(const PageGeometry& geometry, int64_t n_tokens) {
@@ -58,6 +45,24 @@ uint64_t image_bytes(const PageGeometry& geometry, int64_t n_tokens) {
   return sum;
 }
 
+PageParts parts_of_image(const PageGeometry& geometry, int64_t n_tokens, std::span<const std::byte> image) {
+  const PlaneBytes sizes = plane_bytes(geometry, n_tokens);
+  PageParts parts;
+  for (size_t plane = 0; plane < parts.size(); ++plane) {
+    parts[plane] = image.first(sizes[plane]);
+    image = image.subspan(sizes[plane]);
+  }
+  assert(image.empty());
+  return parts;
+}
+
+bool has_sizes(const PageParts& parts, const PlaneBytes& sizes) {
+  for (size_t plane = 0; plane < parts.size(); ++plane) {
+    if (parts[plane].size() != sizes[plane]) return false;
+  }
+  return true;
+}
+
 Status pack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int plane, std::span<std::byte> out,
                   backend::Queue& queue) {
   assert(out.size() == plane_bytes(pool.geometry(), n_tokens)[static_cast<size_t>(plane)]);
@@ -70,9 +75,14 @@ Status pack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int plane
 }
 
 Status pack_page(const PagePool& pool, PageId page, int64_t n_tokens, std::span<std::byte> out, backend::Queue& queue) {
-  return for_each_plane(pool.geometry(), n_tokens, out, [&](int plane, std::span<std::byte> part) {
-    return pack_plane(pool, page, n_tokens, plane, part, queue);
-  });
+  const PlaneBytes sizes = plane_bytes(pool.geometry(), n_tokens);
+  for (int plane = 0; plane < kPagePlanes; ++plane) {
+    const uint64_t bytes = sizes[static_cast<size_t>(plane)];
+    DSV41_TRY(pack_plane(pool, page, n_tokens, plane, out.first(bytes), queue));
+    out = out.subspan(bytes);
+  }
+  assert(out.empty());
+  return Status();
 }
 
 Status unpack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int plane, std::span<const std::byte> from,
@@ -88,9 +98,14 @@ Status unpack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int pla
 
 Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, std::span<const std::byte> from,
                    backend::Queue& queue) {
-  return for_each_plane(pool.geometry(), n_tokens, from, [&](int plane, std::span<const std::byte> part) {
-    return unpack_plane(pool, page, n_tokens, plane, part, queue);
-  });
+  return unpack_page(pool, page, n_tokens, parts_of_image(pool.geometry(), n_tokens, from), queue);
+}
+
+Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, const PageParts& parts, backend::Queue& queue) {
+  for (int plane = 0; plane < kPagePlanes; ++plane) {
+    DSV41_TRY(unpack_plane(pool, page, n_tokens, plane, parts[static_cast<size_t>(plane)], queue));
+  }
+  return Status();
 }
 
 Result<Digest128> page_digest(const PagePool& pool, PageId page, backend::Queue& queue) {

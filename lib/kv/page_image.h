@@ -21,6 +21,12 @@ using PlaneBytes = std::array<uint64_t, kPagePlanes>;
 PlaneBytes plane_bytes(const PageGeometry& geometry, int64_t n_tokens);
 uint64_t image_bytes(const PageGeometry& geometry, int64_t n_tokens);
 
+// The planes of a page, each in its own place.
+using PageParts = std::array<std::span<const std::byte>, kPagePlanes>;
+// Those of an image, which has image_bytes(n_tokens).
+PageParts parts_of_image(const PageGeometry& geometry, int64_t n_tokens, std::span<const std::byte> image);
+bool has_sizes(const PageParts& parts, const PlaneBytes& sizes);
+
 // One plane of a page, or all four behind each other, to and from host memory of exactly that size. The caller holds the
 // page (and may write it, for unpack). They do not wait: the host memory must live until the queue has been waited for.
 Status pack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int plane, std::span<std::byte> out,
@@ -30,6 +36,8 @@ Status unpack_plane(const PagePool& pool, PageId page, int64_t n_tokens, int pla
                     backend::Queue& queue);
 Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, std::span<const std::byte> from,
                    backend::Queue& queue);
+
+Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, const PageParts& parts, backend::Queue& queue);
 
 // XXH3-128 of the image of a sealed page that the caller holds: what records name their parent by. Waits.
 Result<Digest128> page_digest(const PagePool& pool, PageId page, backend::Queue& queue);

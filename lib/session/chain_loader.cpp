@@ -1,5 +1,6 @@
 #include "session/chain_loader.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -35,16 +36,19 @@ Result<ChainLoader> ChainLoader::create(kv::PagePool& pool, kv::PrefixRootRef ro
 }
 
 // Whether the page that comes is the pool's next candidate: the rule of PagePool::seal.
-Result<bool> ChainLoader::is_candidate(const kv::Provenance& provenance, std::span<const std::byte> image) {
+Result<bool> ChainLoader::is_candidate(const kv::Provenance& provenance, const kv::PageParts& parts) {
   const PageId page = candidates_[static_cast<size_t>(n_added_)];
   const kv::Provenance& has = pool_->provenance(page);
   if (!kv::is_exact(has) && !kv::equal(has, provenance)) return false;
-  buffer_.resize(image.size());
+  buffer_.resize(kv::image_bytes(pool_->geometry(), kv::kPageTokens));
   const Status packed = kv::pack_page(*pool_, page, kv::kPageTokens, buffer_, *queue_);
   const Status waited = queue_->wait();
   DSV41_TRY(packed);
   DSV41_TRY(waited);
-  return std::memcmp(buffer_.data(), image.data(), image.size()) == 0;
+  const kv::PageParts own = kv::parts_of_image(pool_->geometry(), kv::kPageTokens, buffer_);
+  return std::ranges::equal(own, parts, [](std::span<const std::byte> a, std::span<const std::byte> b) {
+    return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0;
+  });
 }
 
 // The page that comes is another one than the candidate, and so are all behind it: they need room of their own.
@@ -65,12 +69,19 @@ void ChainLoader::hold_end() {
 }
 
 Status ChainLoader::add(const kv::Provenance& provenance, std::span<const std::byte> image) {
-  assert(static_cast<size_t>((n_added_ + 1) * kv::kPageTokens) <= ids_.size());
   if (image.size() != kv::image_bytes(pool_->geometry(), kv::kPageTokens)) {
     return Status(Code::kLAYOUT_MISMATCH, "a page of " + std::to_string(image.size()) + " bytes");
   }
+  return add(provenance, kv::parts_of_image(pool_->geometry(), kv::kPageTokens, image));
+}
+
+Status ChainLoader::add(const kv::Provenance& provenance, const kv::PageParts& parts) {
+  assert(static_cast<size_t>((n_added_ + 1) * kv::kPageTokens) <= ids_.size());
+  if (!kv::has_sizes(parts, kv::plane_bytes(pool_->geometry(), kv::kPageTokens))) {
+    return Status(Code::kLAYOUT_MISMATCH, "planes that are not those of a page");
+  }
   if (static_cast<size_t>(n_added_) < candidates_.size()) {
-    DSV41_TRY_ASSIGN(const bool same, is_candidate(provenance, image));
+    DSV41_TRY_ASSIGN(const bool same, is_candidate(provenance, parts));
     if (same) {
       end_ = candidates_[static_cast<size_t>(n_added_)];
       ++n_added_;
@@ -80,7 +91,7 @@ Status ChainLoader::add(const kv::Provenance& provenance, std::span<const std::b
     DSV41_TRY(give_up_candidates());
   }
   const PageId page = reserved_.take_page();
-  Status status = kv::unpack_page(*pool_, page, kv::kPageTokens, image, *queue_);
+  Status status = kv::unpack_page(*pool_, page, kv::kPageTokens, parts, *queue_);
   const Status waited = queue_->wait();
   if (status.ok()) status = waited;
   Result<kv::PagePool::Sealed> sealed =

@@ -23,9 +23,10 @@ class ChainLoader {
   static Result<ChainLoader> create(kv::PagePool& pool, kv::PrefixRootRef root, ChainHold start,
                                     std::span<const int32_t> ids, uint64_t n_beside = 0);
 
-  // The next page: what it descends from, its image (kv/page_image.h, of kPageTokens). POOL_FULL: a page that the pool
+  // The next page: what it descends from, its planes or its image (kv/page_image.h, of kPageTokens). POOL_FULL: a page that the pool
   // had is another one, and there is no room beside it. After a failure the chain ends at the page before, and nothing
   // can be added any more. Waits.
+  Status add(const kv::Provenance& provenance, const kv::PageParts& parts);
   Status add(const kv::Provenance& provenance, std::span<const std::byte> image);
 
   kv::PageId end() const { return end_; }  // kNoPage: none
@@ -39,7 +40,7 @@ class ChainLoader {
   std::span<const int32_t> next_ids() const {
     return ids_.subspan(static_cast<size_t>(n_added_ * kv::kPageTokens), static_cast<size_t>(kv::kPageTokens));
   }
-  Result<bool> is_candidate(const kv::Provenance& provenance, std::span<const std::byte> image);
+  Result<bool> is_candidate(const kv::Provenance& provenance, const kv::PageParts& parts);
   Status give_up_candidates();
   void hold_end();
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "session/model_plan.h"
 #include "session/snapshot_planes.h"
@@ -94,11 +95,17 @@ class SessionSnapshot::CountedSource final : public ByteSource {
     n_read_ += out.size();
     return Status();
   }
+  Result<std::span<const std::byte>> fetch(uint64_t offset, size_t n, FetchMemory& memory) override {
+    Result<std::span<const std::byte>> fetched = inner_->fetch(offset, n, memory);
+    if (fetched.ok()) n_read_ += n;
+    return fetched;
+  }
+  bool fetches_beside() const override { return inner_->fetches_beside(); }
   uint64_t n_read() const { return n_read_; }
 
  private:
   const std::shared_ptr<ByteSource> inner_;
-  uint64_t n_read_ = 0;
+  std::atomic<uint64_t> n_read_ = 0;  // fetches count from another thread
 };
 
 SessionSnapshot::SessionSnapshot(std::shared_ptr<CountedSource> source, snapshot::SnapshotReader reader)

@@ -46,19 +46,6 @@ Status write_plane(SnapshotWriter& writer, const kv::PagePool& pool, std::span<c
   return writer.end_section();
 }
 
-const snapshot::Section* find_sized(SnapshotReader& reader, snapshot::SectionType type, uint64_t expected,
-                                    Status* status) {
-  const snapshot::Section* section = reader.find(type);
-  const std::string name = "section " + std::to_string(static_cast<uint32_t>(type));
-  if (!section) {
-    *status = Status(Code::kSECTION_MISSING, name + " is missing");
-  } else if (section->raw_bytes != expected) {
-    *status = Status(Code::kCORRUPT, name + " has " + std::to_string(section->raw_bytes) + " bytes, not the " +
-                                         std::to_string(expected) + " of its tokens");
-  }
-  return section;
-}
-
 }  // namespace
 
 // ---- Pages
@@ -78,26 +65,6 @@ Status write_pages(SnapshotWriter& writer, const kv::PagePool& pool, std::span<c
   for (int plane = 0; plane < kPagePlanes; ++plane) {
     DSV41_TRY(write_plane(writer, pool, pages, n_tokens, plane, options, queue));
   }
-  return Status();
-}
-
-Result<PageStream> PageStream::open(SnapshotReader& reader, const kv::PageGeometry& geometry, int64_t n_tokens) {
-  PageStream stream;
-  stream.geometry_ = &geometry;
-  const kv::PlaneBytes sizes = planes_bytes(geometry, n_tokens);
-  for (size_t plane = 0; plane < sizes.size(); ++plane) {
-    DSV41_TRY_ASSIGN(stream.planes_[plane], SectionStream::open(reader, kPlaneSections[plane], sizes[plane]));
-  }
-  return stream;
-}
-
-Status PageStream::next(int64_t n_tokens, std::span<std::byte> image) {
-  const kv::PlaneBytes sizes = kv::plane_bytes(*geometry_, n_tokens);
-  for (size_t plane = 0; plane < sizes.size(); ++plane) {
-    DSV41_TRY(planes_[plane].read(image.first(sizes[plane])));
-    image = image.subspan(sizes[plane]);
-  }
-  assert(image.empty());
   return Status();
 }
 
@@ -169,28 +136,54 @@ Status write_open_rows(SnapshotWriter& writer, const kv::SequenceKv& kv, int64_t
 
 // ---- Sections as streams
 
+Result<const snapshot::Section*> find_sized(SnapshotReader& reader, snapshot::SectionType type, uint64_t expected) {
+  const snapshot::Section* section = reader.find(type);
+  const std::string name = "section " + std::to_string(static_cast<uint32_t>(type));
+  if (!section) return Status(Code::kSECTION_MISSING, name + " is missing");
+  if (section->raw_bytes == expected) return section;
+  return Status(Code::kCORRUPT, name + " has " + std::to_string(section->raw_bytes) + " bytes, not the " +
+                                    std::to_string(expected) + " of its tokens");
+}
+
 Result<SectionStream> SectionStream::open(SnapshotReader& reader, snapshot::SectionType type, uint64_t expected) {
   SectionStream stream;
   stream.reader_ = &reader;
-  Status status;
-  stream.section_ = find_sized(reader, type, expected, &status);
-  DSV41_TRY(status);
+  DSV41_TRY_ASSIGN(stream.section_, find_sized(reader, type, expected));
   return stream;
+}
+
+// As many whole chunks as a fetch takes, or one.
+Status SectionStream::fetch() {
+  constexpr uint64_t kMostBytes = uint64_t{2} << 20;
+  if (next_chunk_ == section_->n_chunks) return Status(Code::kINTERNAL, "a section was read beyond its end");
+  fetched_offset_ = reader_->place_of(*section_, next_chunk_).offset;
+  uint64_t n = 0;
+  for (fetched_end_ = next_chunk_; fetched_end_ < section_->n_chunks; ++fetched_end_) {
+    const SnapshotReader::Place place = reader_->place_of(*section_, fetched_end_);
+    const uint64_t n_with = place.offset + place.n_bytes - fetched_offset_;
+    if (n > 0 && n_with > kMostBytes) break;
+    n = n_with;
+  }
+  DSV41_TRY_ASSIGN(fetched_, reader_->source().fetch(fetched_offset_, n, memory_));
+  return Status();
+}
+
+Status SectionStream::decode_next() {
+  if (next_chunk_ == fetched_end_) DSV41_TRY(fetch());
+  const SnapshotReader::Place place = reader_->place_of(*section_, next_chunk_);
+  const std::span<const std::byte> stored = fetched_.subspan(place.offset - fetched_offset_, place.n_bytes);
+  DSV41_TRY_ASSIGN(rest_, reader_->decode_chunk(*section_, next_chunk_, stored, chunk_));
+  ++next_chunk_;
+  return Status();
 }
 
 Status SectionStream::read(std::span<std::byte> out) {
   while (!out.empty()) {
-    if (at_ == chunk_.size()) {
-      if (next_chunk_ == section_->n_chunks) return Status(Code::kINTERNAL, "a section was read beyond its end");
-      chunk_.resize(snapshot::chunk_raw_bytes(*section_, next_chunk_));
-      DSV41_TRY(reader_->read_chunk(*section_, next_chunk_, chunk_));
-      ++next_chunk_;
-      at_ = 0;
-    }
-    const size_t n = std::min(out.size(), chunk_.size() - at_);
-    std::memcpy(out.data(), chunk_.data() + at_, n);
+    if (rest_.empty()) DSV41_TRY(decode_next());
+    const size_t n = std::min(out.size(), rest_.size());
+    std::memcpy(out.data(), rest_.data(), n);
     out = out.subspan(n);
-    at_ += n;
+    rest_ = rest_.subspan(n);
   }
   return Status();
 }

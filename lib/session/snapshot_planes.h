@@ -1,4 +1,5 @@
-// Pages, window rows and open rows of a sequence to and from the sections of a snapshot: large data, moved in chunks.
+// Pages, window rows and open rows of a sequence to the sections of a snapshot, and rows back: large data, moved in chunks.
+// Pages come back through page_stream.h.
 // Knows pages and sequences, not sessions: benches use it at the released model's geometry.
 #pragma once
 
@@ -53,33 +54,33 @@ Status write_window_rows(snapshot::SnapshotWriter& writer, RowSections sections,
 Status write_open_rows(snapshot::SnapshotWriter& writer, const kv::SequenceKv& kv, int64_t first, int64_t end,
                        const WriteOptions& options, backend::Queue& queue);
 
-// The raw bytes of a section from front to back, in pieces of any size. Holds one chunk.
+// SECTION_MISSING; CORRUPT unless the section has just `expected` raw bytes.
+Result<const snapshot::Section*> find_sized(snapshot::SnapshotReader& reader, snapshot::SectionType type,
+                                            uint64_t expected);
+
+// The raw bytes of a section from front to back, in pieces of any size. Holds one chunk, and 2 MiB as they are stored where
+// the source has its bytes elsewhere.
 class SectionStream {
  public:
   SectionStream() = default;
-  // CORRUPT unless the section has just `expected` raw bytes.
+  // As find_sized.
   static Result<SectionStream> open(snapshot::SnapshotReader& reader, snapshot::SectionType type, uint64_t expected);
   Status read(std::span<std::byte> out);
 
  private:
+  Status fetch();
+  Status decode_next();
+
   snapshot::SnapshotReader* reader_ = nullptr;
   const snapshot::Section* section_ = nullptr;
   uint32_t next_chunk_ = 0;
+  // Chunks [next_chunk_, fetched_end_) as they are stored, the first at fetched_offset_ of the file.
+  uint32_t fetched_end_ = 0;
+  uint64_t fetched_offset_ = 0;
+  std::span<const std::byte> fetched_;
+  FetchMemory memory_;
   std::vector<std::byte> chunk_;
-  size_t at_ = 0;  // of chunk_: what was given out
-};
-
-// The records of a file page by page. SECTION_MISSING, CORRUPT (a section that has not the size that follows from the
-// tokens) before anything is read.
-class PageStream {
- public:
-  static Result<PageStream> open(snapshot::SnapshotReader& reader, const kv::PageGeometry& geometry, int64_t n_tokens);
-  // The image of the next page, full ones first: image_bytes(kPageTokens) of each, then of what the last one has.
-  Status next(int64_t n_tokens, std::span<std::byte> image);
-
- private:
-  const kv::PageGeometry* geometry_ = nullptr;
-  std::array<SectionStream, kv::kPagePlanes> planes_;
+  std::span<const std::byte> rest_;  // of the chunk decoded last: what was not given out
 };
 
 // Window rows of one half, each with its codes in front of its scales, layer by layer, into `out`.

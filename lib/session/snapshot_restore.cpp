@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "session/chain_loader.h"
+#include "session/page_stream.h"
 #include "session/session_snapshot.h"
 #include "session/session_state.h"
 #include "session/snapshot_planes.h"
@@ -257,13 +258,12 @@ Result<ChainHold> Restore::load_pages() {
   DSV41_TRY_ASSIGN(const kv::Reservation slot, pages.reserve(0, wants_windows()));
   DSV41_TRY_ASSIGN(ChainLoader loader, ChainLoader::create(pages, SessionState::root(*session_), ChainHold(), ids,
                                                            /*n_beside=*/n_ % kPageTokens > 0));
-  std::vector<std::byte> image(kv::image_bytes(geometry(), kPageTokens));
   std::span<const ProvenanceRange> ranges = file_->content().provenance;
   for (int64_t page = 0; page < n_pages; ++page) {
     DSV41_TRY(check_cancel(options_.cancel));
     while (ranges[0].end < (page + 1) * kPageTokens) ranges = ranges.subspan(1);
-    DSV41_TRY(records_.next(kPageTokens, image));
-    DSV41_TRY(loader.add(ranges[0].provenance, image));
+    DSV41_TRY_ASSIGN(const kv::PageParts parts, records_.next(kPageTokens));
+    DSV41_TRY(loader.add(ranges[0].provenance, parts));
   }
   n_shared_ = loader.n_adopted();
   return loader.take();

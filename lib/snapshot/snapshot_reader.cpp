@@ -76,6 +76,30 @@ Status SnapshotReader::read_chunk(const Section& section, uint32_t chunk, std::s
   return Status();
 }
 
+SnapshotReader::Place SnapshotReader::place_of(const Section& section, uint32_t chunk) const {
+  const uint64_t index = section.first_chunk + chunk, offset = table_.chunk_offsets[index];
+  return {offset, end_of_padding(index) - offset};
+}
+
+Result<std::span<const std::byte>> SnapshotReader::decode_chunk(const Section& section, uint32_t chunk,
+                                                                std::span<const std::byte> stored,
+                                                                std::vector<std::byte>& memory) {
+  const Chunk& entry = table_.chunks[section.first_chunk + chunk];
+  assert(stored.size() == place_of(section, chunk).n_bytes);
+  const std::span<const std::byte> padding = stored.subspan(entry.stored_bytes);
+  stored = stored.first(entry.stored_bytes);
+  std::span<const std::byte> raw = stored;
+  if (entry.codec != Codec::kNone) {
+    memory.resize(chunk_raw_bytes(section, chunk));
+    raw = memory;
+  }
+  DSV41_TRY(decode(entry, stored, memory).with_context(name_of(section, chunk)));
+  if (!all_zero(padding)) {
+    return Status(Code::kCORRUPT, name_of(section, chunk) + ": the padding behind it is not zero");
+  }
+  return raw;
+}
+
 Result<std::vector<std::byte>> SnapshotReader::read_section(const Section& section, uint64_t expected) {
   if (section.raw_bytes != expected) {
     return Status(Code::kCORRUPT, "section " + std::to_string(static_cast<uint32_t>(section.type)) + " has " +

@@ -52,6 +52,16 @@ class SnapshotReader {
   uint64_t chunk_raw_bytes(const Section& section, uint32_t chunk) const;
   // The raw bytes of one chunk: raw.size() must be what the section has there (chunk_raw_bytes).
   Status read_chunk(const Section& section, uint32_t chunk, std::span<std::byte> raw);
+  // Where a chunk lies in the file, with the padding behind it.
+  struct Place {
+    uint64_t offset = 0, n_bytes = 0;
+  };
+  Place place_of(const Section& section, uint32_t chunk) const;
+  // As read_chunk, of bytes that are at hand: `stored` is all of the chunk's place. They lie in `stored` itself or in
+  // `memory`.
+  Result<std::span<const std::byte>> decode_chunk(const Section& section, uint32_t chunk,
+                                                  std::span<const std::byte> stored, std::vector<std::byte>& memory);
+  ByteSource& source() { return *source_; }
   // A whole section; CORRUPT when its raw size is not `expected`, before anything is allocated.
   Result<std::vector<std::byte>> read_section(const Section& section, uint64_t expected);
   // The same for a section whose size is its own business; LIMIT above max_bytes.
