@@ -288,7 +288,7 @@ TEST_SUITE("session/store_history") {
 }
 TEST_SUITE("session/store_history slow") {
   TEST_CASE("many random histories with a store") {
-    for (uint64_t seed = 1; seed <= 12; ++seed) run_history(seed, 250, 520);
+    for (uint64_t seed = 1; seed <= 8; ++seed) run_history(seed, 250, 520);
   }
 }
 
