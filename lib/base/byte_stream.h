@@ -64,8 +64,8 @@ enum class Durability : uint8_t {
 // file or the new one. A sink that is neither committed nor abandoned removes its file when it is destroyed. Bytes are
 // collected and written in pieces of 1 MiB past the page cache where the file system can (whole files are seldom read
 // back soon, and caching them costs more time than writing). A file of more than one piece is written by a thread of the
-// sink's own, beside the caller's: it takes 8 MiB more, and a failure comes out of a later call. When only the last step of a commit fails, the fsync of the folder, the new file stands at `path`, whole, and
-// abandon() leaves it there.
+// sink's own, beside the caller's: it takes 8 MiB more, and a failure comes out of a later call. When only the last step
+// of a commit fails, the fsync of the folder, the new file stands at `path`, whole, and abandon() leaves it there.
 Result<std::unique_ptr<ByteSink>> create_file_sink(FileSystem& files, const std::string& path, Durability durability);
 // Fetches go past the page cache where that lacks the bytes.
 Result<std::unique_ptr<ByteSource>> open_file_source(FileSystem& files, const std::string& path);

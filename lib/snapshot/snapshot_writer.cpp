@@ -115,7 +115,8 @@ Status SnapshotWriter::write_chunk(std::span<const std::byte> raw) {
   if (chunks_.size() == std::numeric_limits<uint32_t>::max()) {
     return Status(Code::kLIMIT, "a snapshot has no room for more chunks: they must be larger");
   }
-  DSV41_TRY_ASSIGN(const ChunkCodec::Encoded encoded, codec_.encode(raw, options_.try_zstd, options_.zstd_level, options_.long_matches));
+  DSV41_TRY_ASSIGN(const ChunkCodec::Encoded encoded,
+                   codec_.encode(raw, options_.try_zstd, options_.zstd_level, options_.long_matches));
   DSV41_TRY(put_zeros_to(kChunkAlignment));
   if (open_.n_chunks == 0) open_.offset = n_written_;
   Chunk chunk;
