@@ -39,6 +39,9 @@ uint64_t lay_out(const ExpertsArgs& args, ExpertsPlan* plan) {
   plan->parts = pieces.take<ExpertPart>(std::min(args.n_experts, n_slots) + n_slots / kPartSlots);
   plan->h_codes = pieces.take<uint8_t>(n_slots * args.inter);
   plan->h_scales = pieces.take<uint8_t>(n_slots * (args.inter / 32));
+  plan->integers =
+      pieces.take<IntegerGroup>(std::max(args.n_rows * integer_groups(args.dim), n_slots * integer_groups(args.inter)));
+  plan->usable = pieces.take<uint8_t>(std::max(args.n_rows, n_slots));
   const int64_t hidden = n_slots * args.inter, outputs = n_slots * args.dim, one_hidden = args.n_rows * args.inter;
   const int64_t one_bytes = 4 * one_hidden + args.n_rows * (args.dim + args.dim / 32);
   std::byte* shared = pieces.take<std::byte>(std::max(4 * hidden, 2 * outputs + one_bytes));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/fp4_integers.h"
 #include "kernels/moe/experts.h"
 
 namespace dsv41::kernels {
@@ -36,10 +37,13 @@ struct ExpertsPlan {
   int64_t n_parts = 0;
   uint8_t* h_codes = nullptr;   // [n_slots, inter] e4m3
   uint8_t* h_scales = nullptr;  // [n_slots, inter / 32] e8m0
-  uint16_t* o = nullptr;        // [n_slots, dim] bf16
-  uint16_t* g = nullptr;        // [n_slots, inter] bf16, under o
-  uint16_t* u = nullptr;        // [n_slots, inter] bf16, under o
-  OneExpert one;                // behind o
+  // For targets that multiply in integers, by row: groups of x until g and u are there, then by slot groups of h.
+  IntegerGroup* integers = nullptr;  // [n_rows, groups of dim] or [n_slots, groups of inter]
+  uint8_t* usable = nullptr;         // [n_rows] or [n_slots]: 1 where prepare_integers said so
+  uint16_t* o = nullptr;             // [n_slots, dim] bf16
+  uint16_t* g = nullptr;             // [n_slots, inter] bf16, under o
+  uint16_t* u = nullptr;             // [n_slots, inter] bf16, under o
+  OneExpert one;                     // behind o
 };
 
 // Lays the arrays out in args.workspace (which may be null to learn the size) and returns the bytes that they take.
