@@ -50,6 +50,12 @@ test: deps all
 
 # ctest's summary is the last thing printed.
 nightly: deps fuzz all
+	@$(CONFIGURE) asan >/dev/null
+	@$(BUILD) asan
+	@$(CTEST) asan_nightly
+	@$(CONFIGURE) tsan >/dev/null
+	@$(BUILD) tsan
+	@$(TSAN_RUN) $(CTEST) tsan_nightly
 	@$(CTEST) nightly
 
 fuzz: setup-nightly
