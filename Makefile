@@ -54,7 +54,7 @@ nightly: deps fuzz all
 	@$(BUILD) asan
 	@$(CTEST) asan_nightly
 	@$(CONFIGURE) tsan >/dev/null
-	@$(BUILD) tsan
+	@$(BUILD) tsan_nightly
 	@$(TSAN_RUN) $(CTEST) tsan_nightly
 	@$(CTEST) nightly
 
