@@ -21,7 +21,7 @@ CTEST      = ctest -j $(TEST_JOBS) --preset
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: deps all chat test check nightly fuzz bench asan tsan format install clean help setup \
+.PHONY: deps all chat test check nightly fuzz bench asan ubsan tsan format install clean help setup \
   setup-check setup-nightly
 
 setup:
@@ -66,7 +66,7 @@ fuzz: setup-nightly
 bench: all
 	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program $(BENCH_ARGS); done
 
-asan: deps
+asan ubsan: deps
 	@$(CONFIGURE) $@ >/dev/null
 	@$(BUILD) $@
 	@$(CTEST) $@
@@ -85,6 +85,7 @@ check: setup-check
 	@$(MAKE) --no-print-directory test
 	@$(CTEST) wide
 	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory ubsan
 	@$(MAKE) --no-print-directory tsan
 
 format: setup-check
@@ -94,7 +95,7 @@ install: all
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-asan build-ubsan build-tsan build-fuzz
 
 help:
 	@echo "make          build everything into build/ (libraries in build/lib, programs in build/bin)"
@@ -105,7 +106,7 @@ help:
 	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others"
 	@echo "make fuzz     each fuzzer for FUZZ_SECONDS (default 600), from the corpora in tests/fuzz"
 	@echo "make bench    all benchmarks, about two minutes (BENCH_ARGS=options of Google Benchmark)"
-	@echo "make asan     tests under the sanitizers for memory and undefined behaviour; tsan: for threads"
+	@echo "make asan     tests under the address sanitizer; ubsan: undefined behaviour; tsan: threads"
 	@echo "make format   clang-format all sources in place"
 	@echo "make install  install into PREFIX (default /usr/local)"
 	@echo "make clean    remove build/ and the sanitizer builds"
