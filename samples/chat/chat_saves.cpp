@@ -17,7 +17,9 @@ namespace fs = std::filesystem;
 using dsv41_samples::call;
 using dsv41_samples::error_of;
 using dsv41_samples::explained;
+using dsv41_samples::info_of;
 using dsv41_samples::made_by;
+using dsv41_samples::opened_snapshot;
 using dsv41_samples::read_list;
 using dsv41_samples::Snapshot;
 
@@ -25,18 +27,6 @@ constexpr const char* kExtension = ".dsv41";
 constexpr const char* kMessagesExtension = ".json";
 constexpr size_t kMostNameBytes = 64;
 constexpr uint32_t kChatSection = 1;  // number of the host section that holds the conversation
-
-Snapshot opened(dsv41_runtime* runtime, const std::string& path) {
-  dsv41_snapshot* snapshot = nullptr;
-  call(dsv41_snapshot_open_file, runtime, path.data(), path.size(), &snapshot);
-  return Snapshot(snapshot);
-}
-
-dsv41_snapshot_info info_of(const Snapshot& snapshot) {
-  auto info = made_by(dsv41_snapshot_info_init);
-  call(dsv41_snapshot_info_get, snapshot.get(), &info);
-  return info;
-}
 
 Json chat_of(const Snapshot& snapshot) {
   const std::vector<char> text = read_list<char>([&](char* buffer, size_t capacity, size_t* n, dsv41_error* error) {
@@ -134,7 +124,7 @@ dsv41_snapshot_info Saves::save(const std::string& name, const Session& session,
 
 LoadedChat Saves::load(const std::string& name, const std::function<bool()>& make_room) const {
   if (is_messages_alone(name)) return load_messages(name);
-  const Snapshot snapshot = opened(engine_.runtime(), path_of(name));
+  const Snapshot snapshot = opened_snapshot(engine_.runtime(), path_of(name));
   check_model(snapshot, engine_.model());
   LoadedChat loaded;
   loaded.chat = chat_of(snapshot);
@@ -187,7 +177,7 @@ std::string Saves::list() const {
       continue;
     }
     try {
-      text += line_of(name, info_of(opened(engine_.runtime(), path_of(name))));
+      text += line_of(name, info_of(opened_snapshot(engine_.runtime(), path_of(name))));
     } catch (const ApiError& error) {
       text += name + ": cannot be loaded. " + explained(error) + "\n";
     }

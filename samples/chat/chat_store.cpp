@@ -8,17 +8,11 @@ using dsv41_samples::explained;
 using dsv41_samples::made_by;
 
 ChatStore::ChatStore(dsv41_runtime* runtime, const std::string& folder) : folder_(folder) {
-  auto options = made_by(dsv41_store_options_init);
-  options.folder = folder.data();
-  options.folder_size = folder.size();
-  options.lock = DSV41_LOCK_WRITER_OR_READER;
-  dsv41_store* store = nullptr;
   try {
-    call(dsv41_store_open, runtime, &options, &store);
+    store_ = dsv41_samples::opened_store(runtime, folder, DSV41_LOCK_WRITER_OR_READER);
   } catch (const ApiError& error) {
     throw StoreFailure(explained(error));
   }
-  store_.reset(store);
 }
 
 void ChatStore::attach_to(dsv41_pool* pool) const {

@@ -81,4 +81,27 @@ using Session = Handle<dsv41_session, dsv41_session_release>;
 using Snapshot = Handle<dsv41_snapshot, dsv41_snapshot_release>;
 using Store = Handle<dsv41_store, dsv41_store_release>;
 
+inline Snapshot opened_snapshot(dsv41_runtime* runtime, const std::string& path) {
+  dsv41_snapshot* snapshot = nullptr;
+  call(dsv41_snapshot_open_file, runtime, path.data(), path.size(), &snapshot);
+  return Snapshot(snapshot);
+}
+
+inline dsv41_snapshot_info info_of(const Snapshot& snapshot) {
+  auto info = made_by(dsv41_snapshot_info_init);
+  call(dsv41_snapshot_info_get, snapshot.get(), &info);
+  return info;
+}
+
+// lock: DSV41_LOCK_*.
+inline Store opened_store(dsv41_runtime* runtime, const std::string& folder, uint32_t lock) {
+  auto options = made_by(dsv41_store_options_init);
+  options.folder = folder.data();
+  options.folder_size = folder.size();
+  options.lock = lock;
+  dsv41_store* store = nullptr;
+  call(dsv41_store_open, runtime, &options, &store);
+  return Store(store);
+}
+
 }  // namespace dsv41_samples

@@ -11,24 +11,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using dsv41_samples::ApiError;
-using dsv41_samples::call;
+using dsv41_samples::info_of;
 using dsv41_samples::made_by;
+using dsv41_samples::opened_snapshot;
 using dsv41_samples::read_list;
 using dsv41_samples::Snapshot;
 
 constexpr const char* kExtension = ".dsv41";
-
-Snapshot opened(dsv41_runtime* runtime, const std::string& path) {
-  dsv41_snapshot* snapshot = nullptr;
-  call(dsv41_snapshot_open_file, runtime, path.data(), path.size(), &snapshot);
-  return Snapshot(snapshot);
-}
-
-dsv41_snapshot_info info_of(const Snapshot& snapshot) {
-  auto info = made_by(dsv41_snapshot_info_init);
-  call(dsv41_snapshot_info_get, snapshot.get(), &info);
-  return info;
-}
 
 Json info_json(const dsv41_snapshot_info& info) {
   return {{"kind", kind_text(info.kind)},
@@ -101,7 +90,7 @@ ExitCode list_snapshots(dsv41_runtime* runtime, const std::string& folder, bool 
     Json entry{{"file", file}};
     std::string line;
     try {
-      const dsv41_snapshot_info info = info_of(opened(runtime, (fs::path(folder) / file).string()));
+      const dsv41_snapshot_info info = info_of(opened_snapshot(runtime, (fs::path(folder) / file).string()));
       entry.update(info_json(info));
       line = line_of(file, info);
     } catch (const ApiError& error) {
@@ -118,7 +107,7 @@ ExitCode list_snapshots(dsv41_runtime* runtime, const std::string& folder, bool 
 }
 
 ExitCode show_snapshot(dsv41_runtime* runtime, const std::string& path, bool as_json) {
-  const dsv41_snapshot_info info = info_of(opened(runtime, path));
+  const dsv41_snapshot_info info = info_of(opened_snapshot(runtime, path));
   if (as_json) return print_json(info_json(info)), kGood;
   std::printf("tokens     %llu\n", static_cast<unsigned long long>(info.n_tokens));
   std::printf("kind       %s, %s\n", kind_text(info.kind).c_str(),
@@ -136,7 +125,7 @@ ExitCode show_snapshot(dsv41_runtime* runtime, const std::string& path, bool as_
 }
 
 ExitCode verify_snapshot(dsv41_runtime* runtime, const std::string& path, bool deep, bool as_json) {
-  const Snapshot snapshot = opened(runtime, path);
+  const Snapshot snapshot = opened_snapshot(runtime, path);
   auto report = made_by(dsv41_verify_report_init);
   dsv41_error error = made_by(dsv41_error_init);
   const dsv41_status status =
@@ -165,7 +154,7 @@ ExitCode verify_snapshot(dsv41_runtime* runtime, const std::string& path, bool d
 }
 
 ExitCode dump_snapshot(dsv41_runtime* runtime, const std::string& path) {
-  const Snapshot snapshot = opened(runtime, path);
+  const Snapshot snapshot = opened_snapshot(runtime, path);
   Json all = info_json(info_of(snapshot));
   all["tokens"] = read_list<int32_t>([&](int32_t* buffer, size_t capacity, size_t* n, dsv41_error* error) {
     return dsv41_snapshot_tokens(snapshot.get(), buffer, capacity, n, error);

@@ -23,20 +23,14 @@ using dsv41_samples::Store;
 constexpr std::chrono::milliseconds kLookAgain{1000};
 
 Store opened(dsv41_runtime* runtime, const std::string& folder, uint32_t lock) {
-  auto options = made_by(dsv41_store_options_init);
-  options.folder = folder.data();
-  options.folder_size = folder.size();
-  options.lock = lock;
-  dsv41_store* store = nullptr;
   try {
-    call(dsv41_store_open, runtime, &options, &store);
+    return dsv41_samples::opened_store(runtime, folder, lock);
   } catch (const ApiError& error) {
     if (error.code() != DSV41_LOCKED) throw;
     throw error_of(DSV41_LOCKED, folder +
                                      ": another program writes this store. gc, pin, unpin and remove have to wait " +
                                      "until it has ended; list, info, verify and dump work meanwhile.");
   }
-  return Store(store);
 }
 
 Store opened_to_read(dsv41_runtime* runtime, const std::string& folder) {

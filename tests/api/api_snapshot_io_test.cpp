@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <malloc.h>
 
-#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
@@ -14,17 +13,6 @@
 
 namespace dsv41::test {
 namespace {
-
-dsv41_status status_of(const std::function<void()>& call, int32_t* host_code = nullptr) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.what() != std::string());
-    if (host_code) *host_code = error.host_code();
-    return error.status();
-  }
-  return DSV41_OK;
-}
 
 struct Saved {
   explicit Saved(size_t n = 150) : tokens(filler_tokens(nano_model(), n)) { session.prefill(tokens); }

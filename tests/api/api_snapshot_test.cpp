@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <optional>
 #include <thread>
@@ -59,16 +58,6 @@ std::vector<int32_t> greedy_tokens(Session& session, size_t n) {
     session.decode(out.back());
   }
   return out;
-}
-
-dsv41_status status_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.what() != std::string());
-    return error.status();
-  }
-  return DSV41_OK;
 }
 
 TEST_SUITE("api/snapshot") {

@@ -1,5 +1,6 @@
 #include "api/nano_api.h"
 
+#include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -47,6 +48,17 @@ Tokens filler_tokens(const Model& model, size_t n) {
   for (size_t i = 0; tokens.size() < n; ++i) tokens.push_back(sentence[i % sentence.size()]);
   tokens.resize(n);
   return tokens;
+}
+
+dsv41_status status_of(const std::function<void()>& call, int32_t* host_code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.what() != std::string());
+    if (host_code) *host_code = error.host_code();
+    return error.status();
+  }
+  return DSV41_OK;
 }
 
 uint64_t resident_bytes() {

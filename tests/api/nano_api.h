@@ -1,6 +1,7 @@
 // The nano model through the public API, for tests: one runtime and model per process, pools and sessions per test.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,10 @@ Tokens chat_prompt(const Model& model, std::string_view user_text);
 std::string greedy_reply(const Model& model, const Pool& pool, const Tokens& prompt, uint64_t max_new_tokens = 64);
 // Tokens of some plain text, repeated to the length wanted.
 Tokens filler_tokens(const Model& model, size_t n);
+
+// What the call answers, where the wrapper would throw; host_code (null: not wanted): the host's value. Checks that a
+// failure has a text.
+dsv41_status status_of(const std::function<void()>& call, int32_t* host_code = nullptr);
 
 // Resident memory of this process.
 uint64_t resident_bytes();

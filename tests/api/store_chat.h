@@ -6,7 +6,6 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 
 #include "api/nano_api.h"
@@ -29,17 +28,6 @@ inline const Runtime& dated_runtime() {
 inline const Model& dated_model() {
   static const Model model(dated_runtime(), kNanoFolder);
   return model;
-}
-
-inline dsv41_status status_of(const std::function<void()>& call, int32_t* host_code = nullptr) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.what() != std::string());
-    if (host_code) *host_code = error.host_code();
-    return error.status();
-  }
-  return DSV41_OK;
 }
 
 // 300 tokens (two pages and 44) with logits, in a pool without a store.
