@@ -9,8 +9,13 @@
 
 #define DSV41_INLINE inline __attribute__((always_inline))
 #define DSV41_AVX2 __attribute__((target("avx2,fma,f16c,bmi,bmi2,popcnt")))
-#define DSV41_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,bmi,bmi2,popcnt,prefer-vector-width=512")))
+#define DSV41_AVX512_FEATURES "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,bmi,bmi2,popcnt"
+#ifdef __clang__  // knows no such word there, and then drops the whole attribute
+#define DSV41_VECTORS_OF_64
+#else
+#define DSV41_VECTORS_OF_64 ",prefer-vector-width=512"
+#endif
+#define DSV41_AVX512 __attribute__((target(DSV41_AVX512_FEATURES DSV41_VECTORS_OF_64)))
 
 // Defines `name(target, args...)` that calls the always-inline function template/function `body(args...)`.
 #define DSV41_DISPATCH(name, body)                                            \

@@ -64,10 +64,7 @@ bool prepare_integers(const uint8_t* codes, const uint8_t* scales, int64_t cols,
 
 #if defined(__x86_64__)
 
-#define DSV41_VNNI                                                                                 \
-  __attribute__((                                                                                  \
-      target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi,bmi2,popcnt,prefer-" \
-             "vector-width=512")))
+#define DSV41_VNNI __attribute__((target(DSV41_AVX512_FEATURES ",avx512vnni" DSV41_VECTORS_OF_64)))
 #define DSV41_STEP static inline __attribute__((always_inline)) DSV41_VNNI
 
 namespace {
