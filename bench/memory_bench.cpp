@@ -1,6 +1,5 @@
 // The denominators: what memory gives to a plain loop, in each program, so that a rate beside them can be judged in the
-// same minute. read_sum adds up 64-bit words in four vectors and prefetches 1 KiB ahead; memcpy counts what it reads
-// and what it writes. Three sizes: inside the first-level cache, inside the second, and far beyond the last, there on
+// same minute: read_sum (read_sum.h) and memcpy, which counts what it reads and what it writes. Three sizes: inside the first-level cache, inside the second, and far beyond the last, there on
 // large pages where the system has them.
 #include <sys/mman.h>
 
@@ -9,7 +8,7 @@
 #include <memory>
 
 #include "kernels/bench_targets.h"
-#include "kernels/common/simd_dispatch.h"
+#include "read_sum.h"
 
 namespace dsv41::bench {
 namespace {
@@ -37,48 +36,11 @@ Buffer new_buffer(size_t bytes) {
   return buffer;
 }
 
-// The widest vector of a target; GCC 12 takes wider ones apart badly.
-using Words32 = uint64_t __attribute__((vector_size(32)));
-using Words64 = uint64_t __attribute__((vector_size(64)));
-
-template <class Words>
-DSV41_INLINE void add_words(const std::byte* from, Words& sum) {
-  Words words;
-  std::memcpy(&words, from, sizeof words);
-  sum += words;
-}
-
-// `bytes` is a multiple of 256.
-template <class Words>
-DSV41_INLINE void sum_body(const std::byte* data, size_t bytes, uint64_t* sum) {
-  constexpr size_t kAhead = 1024, kCacheLine = 64, kWidth = sizeof(Words);
-  Words a = {}, b = {}, c = {}, d = {};
-  for (size_t i = 0; i < bytes; i += 4 * kWidth) {
-    for (size_t line = 0; line < 4 * kWidth; line += kCacheLine) __builtin_prefetch(data + i + kAhead + line);
-    add_words(data + i, a);
-    add_words(data + i + kWidth, b);
-    add_words(data + i + 2 * kWidth, c);
-    add_words(data + i + 3 * kWidth, d);
-  }
-  const Words all = a + b + c + d;
-  *sum = 0;
-  for (size_t j = 0; j < kWidth / sizeof(uint64_t); ++j) *sum += all[j];
-}
-
-DSV41_DISPATCH(sum_words32, sum_body<Words32>)
-DSV41_DISPATCH(sum_words64, sum_body<Words64>)
-
 void run_read_sum(benchmark::State& state, size_t bytes) {
   const Buffer data = new_buffer(bytes);
   if (!data) return state.SkipWithError("no memory");
   const kernels::CpuTarget target = kernels::best_cpu_target();
-  const auto sum_words = target == kernels::CpuTarget::kAvx512 ? sum_words64<const std::byte*, size_t, uint64_t*>
-                                                               : sum_words32<const std::byte*, size_t, uint64_t*>;
-  uint64_t sum = 0;
-  for (auto _ : state) {
-    sum_words(target, data.get(), bytes, &sum);
-    benchmark::DoNotOptimize(sum);
-  }
+  for (auto _ : state) benchmark::DoNotOptimize(read_sum(target, data.get(), bytes));
   report_work(state, static_cast<int64_t>(bytes));
 }
 

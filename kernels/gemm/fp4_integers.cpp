@@ -7,12 +7,7 @@
 #include "kernels/common/simd_dispatch.h"
 
 #if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
+#include "kernels/gemm/vnni_steps.h"
 #endif
 
 namespace dsv41::kernels {
@@ -64,9 +59,6 @@ bool prepare_integers(const uint8_t* codes, const uint8_t* scales, int64_t cols,
 
 #if defined(__x86_64__)
 
-#define DSV41_VNNI __attribute__((target(DSV41_AVX512_FEATURES ",avx512vnni" DSV41_VECTORS_OF_64)))
-#define DSV41_STEP static inline __attribute__((always_inline)) DSV41_VNNI
-
 namespace {
 
 constexpr int64_t kPrefetchBytes = 512;  // ahead in each of the 16 rows
@@ -97,23 +89,12 @@ DSV41_STEP __m512i load_scales(const Rows& rows, int64_t group, int n_blocks) {
   return _mm512_load_si512(bytes);
 }
 
-// 2^(byte - 127) of the low bytes, as decode_fp4 has them.
-DSV41_STEP __m512 scale_factors(__m512i dwords) {
-  const __m512i bytes = _mm512_and_si512(dwords, _mm512_set1_epi32(0xff));
-  const __m512i exponent = _mm512_slli_epi32(bytes, 23);
-  const __mmask16 is_zero = _mm512_testn_epi32_mask(bytes, bytes);
-  const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(bytes, _mm512_set1_epi32(0xff));
-  const __m512i smallest = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
-  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(_mm512_mask_mov_epi32(exponent, is_zero, smallest), is_nan, nan));
-}
-
 // 2 w + 12 of a row's group: even columns, odd columns.
 struct Weights {
   __m512i even, odd;
 };
 DSV41_STEP Weights load_weights(const uint8_t* codes, __mmask64 present) {
-  const __m512i table =
-      _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const __m512i table = weight_table();
   const __m512i low_bits = _mm512_set1_epi8(15);
   const __m512i bytes = _mm512_maskz_loadu_epi8(present, codes);
   return {_mm512_shuffle_epi8(table, _mm512_and_si512(bytes, low_bits)),
@@ -160,11 +141,6 @@ DSV41_STEP void turn(const __m512i (&rows)[4], __m512i (&blocks)[kIntegerBlocks]
   blocks[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
   blocks[2] = _mm512_shuffle_i32x4(b, d, 0x88);
   blocks[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
-}
-
-DSV41_STEP __m512 to_floats(__m512i sums, int32_t offset, float factor) {
-  const __m512i values = _mm512_sub_epi32(sums, _mm512_set1_epi32(offset));
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(values), _mm512_set1_ps(factor));
 }
 
 // acc + the sums of a group, block by block: of each the large activations first.
@@ -264,17 +240,6 @@ DSV41_VNNI void multiply_several(const Rows& rows, int64_t cols, const IntegerGr
   }
 }
 
-void store_tile(const float* acc, int n_rows, int64_t offset, int n, const ProductOutput& out) {
-  for (int r = 0; r < n_rows; ++r, acc += kTileRows) {
-    const int64_t at = r * out.y_stride + offset;
-    if (out.is_f32) {
-      std::memcpy(static_cast<float*>(out.y) + at, acc, static_cast<size_t>(n) * sizeof *acc);
-    } else {
-      for (int i = 0; i < n; ++i) static_cast<uint16_t*>(out.y)[at + i] = f32_to_bf16(acc[i]);
-    }
-  }
-}
-
 }  // namespace
 
 bool multiplies_in_integers(CpuTarget target) {
@@ -283,6 +248,7 @@ bool multiplies_in_integers(CpuTarget target) {
 
 void multiply_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
                        int n_rows, const ProductOutput& out) {
+  if (weight.layout == tensor::WeightLayout::kPacked) return multiply_packed_integers(weight, first, n, x, n_rows, out);
   alignas(64) float acc[kTokenRows * kTileRows];
   const int64_t codes_stride = weight.cols / 2, scales_stride = weight.cols / kTileCols;
   for (int64_t done = 0; done < n; done += kTileRows) {
@@ -295,12 +261,9 @@ void multiply_integers(const tensor::WeightView& weight, int64_t first, int64_t 
     } else {
       multiply_several(rows, weight.cols, x, n_rows, acc);
     }
-    store_tile(acc, n_rows, done, n_tile, out);
+    store_tile(acc, n_rows, 0, n_tile, done, out);
   }
 }
-
-#undef DSV41_STEP
-#undef DSV41_VNNI
 
 #else
 

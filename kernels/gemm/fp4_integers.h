@@ -7,8 +7,9 @@
 // fine; 512 x of a small one takes one. vpdpbusd wants weights without a sign: they come as 2 w + 12, and 12 x the
 // activations' sum is taken off afterwards.
 //
-// Weights are read as the file has them, row by row: in the nibbles of 16 bytes lie the 16 even and the 16 odd columns of a
-// block, so activations are prepared in that order, and no weight is moved.
+// Weights in rows are read as the file has them: in the nibbles of 16 bytes lie the 16 even and the 16 odd columns of a
+// block, so activations are prepared in that order, and no weight is moved. Packed weights have four of these bytes of each
+// row side by side, so a lane is a row and the same activations, four at a time, go to all lanes.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,12 @@ inline constexpr int64_t integer_groups(int64_t cols) { return (cols + kIntegerC
 // a NaN, or a scale at which the float form may overflow or underflow; it has to be multiplied in that form.
 bool prepare_integers(const uint8_t* codes, const uint8_t* scales, int64_t cols, IntegerGroup* out);
 
-// As multiply_rows of the quantised rows that x[0] to x[n_rows - 1] were prepared from. weight: kFp4Row32.
+// As multiply_rows of the quantised rows that x[0] to x[n_rows - 1] were prepared from. weight: kFp4Row32, in any layout.
 void multiply_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
                        int n_rows, const ProductOutput& out);
+
+// The part of it for packed weights.
+void multiply_packed_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
+                              int n_rows, const ProductOutput& out);
 
 }  // namespace dsv41::kernels

@@ -6,6 +6,8 @@
 //   wo_a         weight kFp8Tile32, x bf16 (no activation quantisation), grouped: weight rows are split into n_groups
 //                equal parts and part g reads columns [g * in, (g + 1) * in) of x
 //
+// The weight may be packed (packed_weight.h) where linear_cpu reads it.
+//
 // y is bf16 (rounded once) or f32 (kept), as y_is_f32 says. No biases.
 #pragma once
 

@@ -2,6 +2,7 @@
 // strip of the inputs once for 32 outputs, because whole models run through this file; each output still is one plain
 // sum.
 #include <algorithm>
+#include <cassert>
 
 #include "kernels/common/e4m3_table.h"
 #include "kernels/common/number_formats.h"
@@ -11,6 +12,7 @@ namespace dsv41::kernels {
 namespace {
 
 using tensor::WeightFormat;
+using tensor::WeightLayout;
 using tensor::WeightView;
 
 constexpr int64_t kRows = 16, kOuts = 32, kCols = 128, kLanes = 8;
@@ -90,7 +92,9 @@ Status check_linear(const LinearArgs& args) {
       [[fallthrough]];
     case WeightFormat::kFp8Tile32:
       if (weight.cols % 32 != 0) return Status(Code::kINVALID_ARG, "linear: in is not a multiple of 32");
-      if (!weight.scales) return Status(Code::kINVALID_ARG, "linear: null weight scales");
+      if (!weight.scales && !(weight.format == WeightFormat::kFp4Row32 && weight.layout == WeightLayout::kPacked)) {
+        return Status(Code::kINVALID_ARG, "linear: null weight scales");
+      }
       break;
     default: return Status(Code::kUNSUPPORTED, "linear: weight format without a product");
   }
@@ -110,6 +114,7 @@ Status check_linear(const LinearArgs& args) {
 }
 
 void linear_ref(const LinearArgs& args) {
+  assert(args.weight.layout == WeightLayout::kRows);  // the backend `ref` packs nothing
   const int64_t group_out = args.weight.rows / args.n_groups;
   for (int64_t row = 0; row < args.n_rows; row += kRows) {
     for (int64_t group = 0; group < args.n_groups; ++group) {

@@ -44,6 +44,12 @@ struct TileOps {
   void (*decode_fp4)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w, float* w_scale);
   void (*decode_bf16)(const uint16_t* const* values, int64_t col, float* w);
 
+  // The same of a strip of a packed weight (packed_weight.h): of its nibbles or codes or pairs, 64-byte aligned, and its
+  // scales, which are one byte for FP8.
+  void (*unpack_fp8)(const uint8_t* codes, uint8_t scale, float* w);
+  void (*unpack_fp4)(const uint8_t* nibbles, const uint8_t* scales, float* w, float* w_scale);
+  void (*unpack_bf16)(const uint16_t* pairs, float* w);
+
   // acc[r][16 t + lane] = chain over the 32 columns of x[r][c] * w[t][c][lane], starting from acc. acc rows are
   // kGroupRows apart. [n_rows][n_tiles * 16]
   void (*accumulate)(const float* x, int n_rows, const float* w, int n_tiles, float* acc);

@@ -219,6 +219,53 @@ DSV41_AVX2 void decode_bf16(const uint16_t* const* values, int64_t col, float* w
     }
   }
 }
+DSV41_AVX2 void unpack_fp8(const uint8_t* codes, uint8_t scale, float* w) {
+  const __m256 factor = fast_factor(_mm_set1_epi8(static_cast<char>(scale)));
+  const __m128i seven_bits = _mm_set1_epi8(0x7f);
+  int unusual = scale > kLargestFastScale;
+  for (int i = 0; i < kTileValues; i += 16) {
+    const __m128i c = _mm_load_si128(reinterpret_cast<const __m128i*>(codes + i));
+    unusual |= _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(c, seven_bits), seven_bits));
+    const __m256i halves = e4m3_halves(c);
+    _mm256_store_ps(w + i, _mm256_mul_ps(low_floats(halves), factor));
+    _mm256_store_ps(w + i + 8, _mm256_mul_ps(high_floats(halves), factor));
+  }
+  if (unusual != 0) kTileOpsScalar.unpack_fp8(codes, scale, w);  // NaN codes, or a scale at the end of the range
+}
+
+DSV41_AVX2 void unpack_fp4(const uint8_t* nibbles, const uint8_t* scales, float* w, float* w_scale) {
+  const __m256i doubled = _mm256_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,  //
+                                           0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256 half = _mm256_set1_ps(0.5f);
+  const __m128i scale_bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+  _mm256_store_ps(w_scale, scale_factor(scale_bytes));
+  _mm256_store_ps(w_scale + 8, scale_factor(_mm_srli_si128(scale_bytes, 8)));
+  for (int i = 0; i < kTileValues / 2; i += 32) {  // eight columns of eight rows, a dword a row
+    const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(nibbles + i));
+    __m256i even = _mm256_shuffle_epi8(doubled, _mm256_and_si256(bytes, nibble));
+    __m256i odd = _mm256_shuffle_epi8(doubled, _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble));
+    float* const out = w + i / 64 * 8 * kTileRows + i % 64 / 4;
+    for (int c = 0; c < 4; ++c) {  // the low byte of each dword, with its sign
+      const __m256i a = _mm256_srai_epi32(_mm256_slli_epi32(even, 24), 24);
+      const __m256i b = _mm256_srai_epi32(_mm256_slli_epi32(odd, 24), 24);
+      _mm256_store_ps(out + 2 * c * kTileRows, _mm256_mul_ps(_mm256_cvtepi32_ps(a), half));
+      _mm256_store_ps(out + (2 * c + 1) * kTileRows, _mm256_mul_ps(_mm256_cvtepi32_ps(b), half));
+      even = _mm256_srli_epi32(even, 8);
+      odd = _mm256_srli_epi32(odd, 8);
+    }
+  }
+}
+
+DSV41_AVX2 void unpack_bf16(const uint16_t* pairs, float* w) {
+  const __m256i high_words = _mm256_set1_epi32(static_cast<int>(0xffff0000));
+  for (int i = 0; i < kTileValues; i += 16) {  // two columns of eight rows
+    const __m256i pair = _mm256_load_si256(reinterpret_cast<const __m256i*>(pairs + i));
+    float* const out = w + i / 32 * 2 * kTileRows + i % 32 / 2;
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out), _mm256_slli_epi32(pair, 16));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + kTileRows), _mm256_and_si256(pair, high_words));
+  }
+}
 
 // kRows x kTiles chains held in registers; a tile is two vectors.
 template <int kRows, int kTiles, bool kScaled>
@@ -295,7 +342,7 @@ DSV41_AVX2 void accumulate_scaled(const float* x, int n_rows, const float* w, co
 
 }  // namespace
 
-const TileOps kTileOpsAvx2 = {widen_fp8,  split_fp8,   widen_bf16, decode_fp8,
-                              decode_fp4, decode_bf16, accumulate, accumulate_scaled};
+const TileOps kTileOpsAvx2 = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8, decode_fp4,       decode_bf16,
+                              unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 }  // namespace dsv41::kernels

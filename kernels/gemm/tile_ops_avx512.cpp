@@ -144,16 +144,20 @@ DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* const* 
   if (unusual != 0) kTileOpsScalar.decode_fp8(codes, scales, col, w);  // NaN codes, or scales at the end of the range
 }
 
+// 2^(byte - 127); 255 gives NaN.
+DSV41_TILE __m512 scale_factors(__m128i bytes) {
+  const __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
+  const __mmask16 is_zero = _mm_cmpeq_epi8_mask(bytes, _mm_setzero_si128());
+  const __mmask16 is_nan = _mm_cmpeq_epi8_mask(bytes, _mm_set1_epi8(-1));
+  const __m512i smallest = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(_mm512_mask_mov_epi32(exponent, is_zero, smallest), is_nan, nan));
+}
+
 DSV41_AVX512 void decode_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t col, float* w,
                              float* w_scale) {
   const __m512 values = _mm512_loadu_ps(kE2m1Values);
   const __m128i scale_bytes = load_scales(scales, col);
-  const __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(scale_bytes), 23);
-  const __mmask16 is_zero = _mm_cmpeq_epi8_mask(scale_bytes, _mm_setzero_si128());
-  const __mmask16 is_nan = _mm_cmpeq_epi8_mask(scale_bytes, _mm_set1_epi8(-1));
-  const __m512i smallest = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
-  const __m512i factor = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(exponent, is_zero, smallest), is_nan, nan);
-  _mm512_store_si512(w_scale, factor);
+  _mm512_store_ps(w_scale, scale_factors(scale_bytes));
   __m512i rows[4], columns[4];
   for (int i = 0; i < 4; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col / 2);
   transpose_bytes(rows, columns);
@@ -189,6 +193,41 @@ DSV41_AVX512 void decode_bf16(const uint16_t* const* values, int64_t col, float*
       _mm512_store_ps(out, widen_words(_mm512_castsi512_si256(columns)));
       _mm512_store_ps(out + kTileRows, widen_words(_mm512_extracti64x4_epi64(columns, 1)));
     }
+  }
+}
+
+DSV41_AVX512 void unpack_fp8(const uint8_t* codes, uint8_t scale, float* w) {
+  const __m512 factor = _mm512_castsi512_ps(_mm512_set1_epi32((scale + 8) << 23));  // 2^8 * 2^(byte - 127)
+  const __m256i seven_bits = _mm256_set1_epi8(0x7f);
+  uint32_t unusual = scale > kLargestFastScale;
+  for (int i = 0; i < kTileValues; i += 32) {
+    const __m256i c = _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + i));
+    unusual |= _mm256_cmpeq_epi8_mask(_mm256_and_si256(c, seven_bits), seven_bits);
+    const __m512i halves = e4m3_halves(c);
+    _mm512_store_ps(w + i, _mm512_mul_ps(low_floats(halves), factor));
+    _mm512_store_ps(w + i + kTileRows, _mm512_mul_ps(high_floats(halves), factor));
+  }
+  if (unusual != 0) kTileOpsScalar.unpack_fp8(codes, scale, w);  // NaN codes, or a scale at the end of the range
+}
+
+DSV41_AVX512 void unpack_fp4(const uint8_t* nibbles, const uint8_t* scales, float* w, float* w_scale) {
+  const __m512 values = _mm512_loadu_ps(kE2m1Values);
+  _mm512_store_ps(w_scale, scale_factors(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales))));
+  for (int j = 0; j < 4; ++j) {
+    __m512i index = _mm512_load_si512(nibbles + j * 64);  // the permute reads the low four bits
+    for (int c = 0; c < 8; ++c) {
+      _mm512_store_ps(w + (j * 8 + c) * kTileRows, _mm512_permutexvar_ps(index, values));
+      index = _mm512_srli_epi32(index, 4);
+    }
+  }
+}
+
+DSV41_AVX512 void unpack_bf16(const uint16_t* pairs, float* w) {
+  const __m512i high_words = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  for (int i = 0; i < kTileValues; i += 32) {
+    const __m512i pair = _mm512_load_si512(pairs + i);
+    _mm512_store_si512(w + i, _mm512_slli_epi32(pair, 16));
+    _mm512_store_si512(w + i + kTileRows, _mm512_and_si512(pair, high_words));
   }
 }
 
@@ -268,7 +307,7 @@ DSV41_AVX512 void accumulate_scaled(const float* x, int n_rows, const float* w, 
 
 }  // namespace
 
-const TileOps kTileOpsAvx512 = {widen_fp8,  split_fp8,   widen_bf16, decode_fp8,
-                                decode_fp4, decode_bf16, accumulate, accumulate_scaled};
+const TileOps kTileOpsAvx512 = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8, decode_fp4,       decode_bf16,
+                                unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 }  // namespace dsv41::kernels

@@ -70,6 +70,27 @@ void decode_bf16(const uint16_t* const* values, int64_t col, float* w) {
   }
 }
 
+void unpack_fp8(const uint8_t* codes, uint8_t scale, float* w) {
+  const float factor = e8m0_to_f32(scale);
+  for (int i = 0; i < kTileValues; ++i) w[i] = kE4m3Values[codes[i]] * factor;
+}
+
+void unpack_fp4(const uint8_t* nibbles, const uint8_t* scales, float* w, float* w_scale) {
+  for (int r = 0; r < kTileRows; ++r) w_scale[r] = e8m0_to_f32(scales[r]);
+  for (int i = 0; i < kTileValues / 2; ++i) {
+    const int row = i / 4 % kTileRows, col = i / 64 * 8 + i % 4 * 2;
+    w[col * kTileRows + row] = kE2m1Values[nibbles[i] & 15];
+    w[(col + 1) * kTileRows + row] = kE2m1Values[nibbles[i] >> 4];
+  }
+}
+
+void unpack_bf16(const uint16_t* pairs, float* w) {
+  for (int i = 0; i < kTileValues; ++i) {
+    const int row = i / 2 % kTileRows, col = i / 32 * 2 + i % 2;
+    w[col * kTileRows + row] = bf16_to_f32(pairs[i]);
+  }
+}
+
 // The chain of one token row and one tile, from `sum`.
 inline void chain(const float* x, const float* w, float (&sum)[kTileRows]) {
   for (int c = 0; c < kTileCols; ++c) {
@@ -102,8 +123,8 @@ void accumulate_scaled(const float* x, int n_rows, const float* w, const float* 
 
 }  // namespace
 
-const TileOps kTileOpsScalar = {widen_fp8,  split_fp8,   widen_bf16, decode_fp8,
-                                decode_fp4, decode_bf16, accumulate, accumulate_scaled};
+const TileOps kTileOpsScalar = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8, decode_fp4,       decode_bf16,
+                                unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 const TileOps& tile_ops(CpuTarget target) {
   switch (target) {

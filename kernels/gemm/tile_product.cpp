@@ -4,12 +4,17 @@
 #include <cstring>
 
 #include "kernels/common/number_formats.h"
+#include "kernels/gemm/packed_product.h"
+#include "kernels/gemm/packed_weight.h"
 
 namespace dsv41::kernels {
 namespace {
 
 using tensor::WeightFormat;
+using tensor::WeightLayout;
 using tensor::WeightView;
+
+static_assert(kBandRows == kTileRows);
 
 // What a thread works in: 40 KiB of stack.
 struct alignas(64) Scratch {
@@ -20,8 +25,9 @@ struct alignas(64) Scratch {
   float acc[kTokenRows * kGroupRows];
 };
 
-// A tile: pointers to its 16 rows. Rows beyond the last one repeat it; their results are dropped.
+// A tile: its 16 rows. Rows beyond the last one repeat it, or are zeros; their results are dropped.
 struct Tile {
+  const uint8_t* band;  // kPacked: the band that it is, and for FP8 one row of scales; else pointers to the rows
   union {
     const uint8_t* codes[kTileRows];
     const uint16_t* values[kTileRows];  // kBf16
@@ -33,6 +39,14 @@ Tile tile_at(const WeightView& weight, int64_t first, int64_t end) {
   const int64_t bits = weight.format == WeightFormat::kFp4Row32 ? 4 : 8;
   const int64_t rows_per_scale = weight.format == WeightFormat::kFp8Tile32 ? 32 : 1;
   Tile tile;
+  if (weight.layout == WeightLayout::kPacked) {
+    tile.band =
+        static_cast<const uint8_t*>(weight.codes) + first / kBandRows * packed_band_bytes(weight.format, weight.cols);
+    if (rows_per_scale == 32) {
+      tile.scales[0] = static_cast<const uint8_t*>(weight.scales) + first / 32 * (weight.cols / kTileCols);
+    }
+    return tile;
+  }
   for (int i = 0; i < kTileRows; ++i) {
     const int64_t row = std::min(first + i, end - 1);
     if (weight.format == WeightFormat::kBf16) {
@@ -59,9 +73,23 @@ struct PaddedStrips {
   uint16_t values[kTokenRows * kTileCols];
 };
 
-void decode_tile(const TileOps& ops, const WeightView& weight, const Tile& tile, int64_t col, float* w,
+void unpack_tile(const TileOps& ops, const WeightView& weight, const Tile& tile, int64_t col, float* w,
                  float* w_scale) {
   if (weight.format == WeightFormat::kFp8Tile32) {
+    ops.unpack_fp8(tile.band + col * kBandRows, tile.scales[0][col / kTileCols], w);
+  } else if (weight.format == WeightFormat::kFp4Row32) {
+    const PackedStrip strip = packed_fp4_strip(weight.cols, col);
+    ops.unpack_fp4(tile.band + strip.nibbles, tile.band + strip.scales, w, w_scale);
+  } else {
+    ops.unpack_bf16(reinterpret_cast<const uint16_t*>(tile.band) + col * kBandRows, w);
+  }
+}
+
+void decode_tile(const TileOps& ops, const WeightView& weight, const Tile& tile, int64_t col, float* w,
+                 float* w_scale) {
+  if (weight.layout == WeightLayout::kPacked) {
+    unpack_tile(ops, weight, tile, col, w, w_scale);
+  } else if (weight.format == WeightFormat::kFp8Tile32) {
     ops.decode_fp8(tile.codes, tile.scales, col, w);
   } else if (weight.format == WeightFormat::kFp4Row32) {
     ops.decode_fp4(tile.codes, tile.scales, col, w, w_scale);
@@ -89,14 +117,16 @@ uint64_t widen_inputs(const TileOps& ops, const WeightView& weight, const TokenR
   return 0;
 }
 
-void store(const Scratch& scratch, int n_rows, int64_t offset, int64_t n, const ProductOutput& out) {
+// Outputs [skip, n) of the group; y of output i is y[offset + i].
+void store(const Scratch& scratch, int n_rows, int64_t skip, int64_t n, int64_t offset, const ProductOutput& out) {
   for (int r = 0; r < n_rows; ++r) {
     const float* acc = scratch.acc + r * kGroupRows;
+    const int64_t at = r * out.y_stride + offset;
     if (out.is_f32) {
-      std::memcpy(static_cast<float*>(out.y) + r * out.y_stride + offset, acc, static_cast<size_t>(n) * sizeof *acc);
+      std::memcpy(static_cast<float*>(out.y) + (at + skip), acc + skip, static_cast<size_t>(n - skip) * sizeof *acc);
     } else {
-      uint16_t* y = static_cast<uint16_t*>(out.y) + r * out.y_stride + offset;
-      for (int64_t i = 0; i < n; ++i) y[i] = f32_to_bf16(acc[i]);
+      uint16_t* const y = static_cast<uint16_t*>(out.y);
+      for (int64_t i = skip; i < n; ++i) y[at + i] = f32_to_bf16(acc[i]);
     }
   }
 }
@@ -105,14 +135,17 @@ void store(const Scratch& scratch, int n_rows, int64_t offset, int64_t n, const 
 
 void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                    const ProductOutput& out) {
+  if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
   const TileOps& ops = tile_ops(target);
   Scratch scratch;
-  for (int64_t done = 0; done < n; done += kGroupRows) {
-    const int64_t n_group = std::min<int64_t>(kGroupRows, n - done);
+  // Packed tiles are bands; what lies before `first` in its band is computed and dropped.
+  const int64_t start = weight.layout == WeightLayout::kPacked ? first / kBandRows * kBandRows : first;
+  for (int64_t row = start; row < first + n; row += kGroupRows) {
+    const int64_t n_group = std::min<int64_t>(kGroupRows, first + n - row);
     const int n_tiles = static_cast<int>((n_group + kTileRows - 1) / kTileRows);
     Tile tiles[kGroupTiles];
     for (int t = 0; t < n_tiles; ++t) {
-      tiles[t] = tile_at(weight, first + done + t * kTileRows, first + done + n_group);
+      tiles[t] = tile_at(weight, row + t * kTileRows, row + n_group);
     }
     std::fill_n(scratch.acc, x.n_rows * kGroupRows, 0.0f);
     for (int64_t col = 0; col < weight.cols; col += kTileCols) {
@@ -131,7 +164,7 @@ void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, in
                               scratch.acc + r * kGroupRows);
       }
     }
-    store(scratch, x.n_rows, done, n_group, out);
+    store(scratch, x.n_rows, std::max<int64_t>(0, first - row), n_group, row - first, out);
   }
 }
 

@@ -15,13 +15,21 @@ enum class WeightFormat : uint8_t {
   kFp4Row32,   // codes: packed e2m1 [rows, cols/2], low nibble = even column; scales: e8m0 [rows, cols/32]
 };
 
-// Row-major [rows = out, cols = in]: y = W x. Vectors are [1, cols].
+enum class WeightLayout : uint8_t {
+  kRows,  // as above, row-major
+  kPacked,  // codes: bands of 16 rows in the order of a product (kernels/gemm/packed_weight.h); read by linear and experts
+};
+
+// [rows = out, cols = in]: y = W x. Vectors are [1, cols].
 struct WeightView {
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   const void* codes = nullptr;
   const void* scales = nullptr;
+  WeightLayout layout = WeightLayout::kRows;
+  // kPacked kFp8Tile32: the ends of the range of scale bytes; most_scale is 255 also where a code is NaN.
+  uint8_t least_scale = 0, most_scale = 255;
 };
 
 // The three matrices of one routed expert: w1 gate and w3 up [inter, dim], w2 down [dim, inter]; all kFp4Row32.

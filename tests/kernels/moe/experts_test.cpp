@@ -8,6 +8,7 @@
 
 #include "kernels/common/number_formats.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/gemm/packed_weight.h"
 #include "kernels/moe/experts_cases.h"
 #include "kernels/moe/moe_combine.h"
 #include "kernels/moe/swiglu.h"
@@ -341,6 +342,28 @@ TEST_SUITE("kernels/moe/experts golden") {
       size_t n_unequal = 0;
       for (size_t i = 0; i < y.size(); ++i) n_unequal += y[i] != want[i];
       CHECK(n_unequal <= y.size() / 100);
+    });
+  }
+
+  TEST_CASE("packed experts give the bits of those in rows on every target") {
+    const ExpertsCase row{"", 3, 96, 160, 5, 2};
+    const Weights weights(row);
+    std::vector<AlignedBuffer> memory;
+    std::vector<ExpertView> packed = weights.experts;
+    SerialParallel serial;
+    for (ExpertView& expert : packed) {
+      for (WeightView* matrix : {&expert.w1, &expert.w2, &expert.w3}) {
+        memory.emplace_back(packed_bytes(matrix->format, matrix->rows, matrix->cols));
+        *matrix = pack_weight(*matrix, static_cast<std::byte*>(memory.back().data()), serial);
+      }
+    }
+    for_each_cpu_run([&](const CpuContext& context, const std::string& name) {
+      CAPTURE(name);
+      Fixture want(row, weights), got(row, weights);
+      experts_cpu(want.args, context);
+      got.args.experts = packed.data();
+      experts_cpu(got.args, context);
+      CHECK(compare_equal<float>(want.y, got.y) == "");
     });
   }
 }

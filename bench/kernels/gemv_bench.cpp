@@ -1,0 +1,230 @@
+// One token times the large matrices of the released model, beside a plain sum over as many bytes of the same memory, in turns
+// (paired_rounds.h): BM_Gemv_Fp4 (an expert's matrices, activations prepared), BM_Gemv_Fp8, BM_Gemv_Bf16, of packed weights on
+// large pages and of weights in rows on small ones, as in a mapped file. Each round takes matrices that no cache holds, about
+// 40 MB of them; the head is taken in 20 parts.
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "backend/cpu/thread_pool.h"
+#include "kernels/bench_targets.h"
+#include "kernels/gemm/fp4_integers.h"
+#include "kernels/gemm/linear.h"
+#include "kernels/gemm/packed_weight.h"
+#include "paired_rounds.h"
+#include "read_sum.h"
+#include "support/kernel_runs.h"
+
+namespace dsv41::bench {
+namespace {
+
+using tensor::WeightFormat;
+using tensor::WeightView;
+
+struct Gemv {
+  const char* name;
+  WeightFormat format;
+  int64_t in, out, n_groups;
+  bool quantised;
+  double target_packed[2], target_mapped;  // by threads: 1, 2
+};
+
+constexpr Gemv kGemvs[] = {
+    {"BM_Gemv_Fp4/K:5120/N:2304", WeightFormat::kFp4Row32, 5120, 2304, 1, true, {0.90, 0.85}, 0.75},
+    {"BM_Gemv_Fp4/K:2304/N:5120", WeightFormat::kFp4Row32, 2304, 5120, 1, true, {0.90, 0.85}, 0.75},
+    {"BM_Gemv_Fp8/wq_b", WeightFormat::kFp8Tile32, 1280, 64 * 512, 1, true, {0.90, 0.90}, 0.75},
+    {"BM_Gemv_Fp8/wo_a", WeightFormat::kFp8Tile32, 8 * 512, 8 * 1024, 8, false, {0.90, 0.90}, 0.75},
+    {"BM_Gemv_Fp8/wo_b", WeightFormat::kFp8Tile32, 8 * 1024, 5120, 1, true, {0.90, 0.90}, 0.75},
+    {"BM_Gemv_Bf16/head", WeightFormat::kBf16, 5120, 129280 / 20, 1, false, {0.92, 0.92}, 0.75},
+};
+
+constexpr size_t kPoolBytes = size_t{1} << 30, kRoundBytes = size_t{40} << 20, kLargePage = size_t{2} << 20;
+
+// Memory that is there, on large or on small pages.
+class Pages {
+ public:
+  Pages(size_t bytes, bool large) : bytes_(bytes + kLargePage) {
+    raw_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw_ == MAP_FAILED) return;
+    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(raw_) + kLargePage - 1) & ~(kLargePage - 1));
+    ::madvise(data_, bytes, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // advice: a refusal shows in the figures
+  }
+  ~Pages() {
+    if (raw_ != MAP_FAILED) ::munmap(raw_, bytes_);
+  }
+  Pages(const Pages&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t bytes_;
+  void* raw_;
+  std::byte* data_ = nullptr;
+};
+
+// Copies of one matrix, one behind the other, that take turns.
+class Matrices {
+ public:
+  Matrices(const Gemv& row, bool packed)
+      : codes_bytes_(static_cast<size_t>(row.in * row.out) * (row.format == WeightFormat::kFp4Row32 ? 1 : 2) /
+                     (row.format == WeightFormat::kBf16 ? 1 : 2)),
+        piece_bytes_(piece_bytes(row, codes_bytes_)),
+        n_(std::max<size_t>(1, kPoolBytes / piece_bytes_)),
+        pages_(n_ * piece_bytes_, packed) {
+    if (!pages_.data()) return;
+    const std::vector<uint8_t> codes = random_codes(row);
+    const std::vector<uint8_t> scales = test::random_e8m0(piece_bytes_ - codes_bytes_ + 64, 2);
+    WeightView rows = {row.format, row.out, row.in, codes.data(), scales.data()};
+    SerialParallel serial;
+    for (size_t i = 0; i < n_; ++i) {
+      std::byte* const at = pages_.data() + i * piece_bytes_;
+      if (i > 0) {
+        std::memcpy(at, pages_.data(), piece_bytes_);
+      } else if (packed) {
+        view_ = kernels::pack_weight(rows, at, serial);
+      } else {
+        std::memcpy(at, codes.data(), codes_bytes_);
+        std::memcpy(at + codes_bytes_, scales.data(), piece_bytes_ - codes_bytes_);
+        view_ = rows;
+        view_.codes = at;
+        view_.scales = at + codes_bytes_;
+      }
+    }
+  }
+
+  bool ok() const { return pages_.data() != nullptr; }
+  size_t piece_bytes() const { return piece_bytes_; }
+  size_t per_round() const { return std::max<size_t>(1, kRoundBytes / piece_bytes_); }
+  const std::byte* next() {
+    const std::byte* const at = pages_.data() + next_ * piece_bytes_;
+    next_ = (next_ + 1) % n_;
+    return at;
+  }
+  WeightView next_view() {
+    WeightView view = view_;
+    const ptrdiff_t moved = next() - pages_.data();
+    view.codes = static_cast<const std::byte*>(view_.codes) + moved;
+    if (view_.scales) view.scales = static_cast<const std::byte*>(view_.scales) + moved;
+    return view;
+  }
+
+ private:
+  // As many bytes in either layout, a multiple of 256.
+  static size_t piece_bytes(const Gemv& row, size_t codes_bytes) {
+    const size_t packed = kernels::packed_bytes(row.format, row.out, row.in);
+    return (std::max(packed, codes_bytes) + 255) / 256 * 256;
+  }
+  // Some megabytes of them, again and again.
+  std::vector<uint8_t> random_codes(const Gemv& row) const {
+    constexpr size_t kDrawn = size_t{1} << 20;
+    std::vector<uint8_t> drawn = test::random_e4m3(kDrawn, 1);
+    if (row.format == WeightFormat::kBf16) {
+      const std::vector<uint16_t> values = test::random_bf16(kDrawn / 2, 1);
+      std::memcpy(drawn.data(), values.data(), kDrawn);
+    }
+    std::vector<uint8_t> codes(codes_bytes_);
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = drawn[i % kDrawn];
+    return codes;
+  }
+
+  size_t codes_bytes_, piece_bytes_, n_;
+  Pages pages_;
+  WeightView view_;
+  size_t next_ = 0;
+};
+
+// One token's activations in the forms that the matrices take, as a quantiser leaves them: few small values.
+struct Token {
+  explicit Token(const Gemv& row)
+      : values(test::random_bf16(static_cast<size_t>(row.in * row.n_groups), 3)),
+        codes(test::random_e4m3(static_cast<size_t>(row.in), 4)),
+        scales(test::random_e8m0(static_cast<size_t>(row.in / 32), 5)),
+        groups(static_cast<size_t>(kernels::integer_groups(row.in))),
+        y(static_cast<size_t>(row.out)) {
+    for (size_t i = 0; i < codes.size(); ++i) {
+      if (i % 64 != 0) codes[i] = static_cast<uint8_t>((codes[i] | 0x40) & 0xfe);
+    }
+    kernels::prepare_integers(codes.data(), scales.data(), row.in, groups.data());
+  }
+  std::vector<uint16_t> values;
+  std::vector<uint8_t> codes, scales;
+  std::vector<kernels::IntegerGroup> groups;
+  std::vector<uint16_t> y;
+};
+
+void multiply(const Gemv& row, const WeightView& weight, Token& token, const kernels::CpuContext& context) {
+  if (row.format == WeightFormat::kFp4Row32) {
+    const kernels::IntegerGroup* const x = token.groups.data();
+    context.parallel->run(row.out / kernels::kTileRows, 4, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kernels::kTileRows;
+      kernels::multiply_integers(weight, first, (end - begin) * kernels::kTileRows, &x, 1,
+                                 {token.y.data() + first, row.out, false});
+    });
+    return;
+  }
+  kernels::LinearArgs args;
+  args.weight = weight;
+  args.x = row.quantised ? nullptr : token.values.data();
+  args.x_stride = row.in * row.n_groups;
+  args.x_codes = row.quantised ? token.codes.data() : nullptr;
+  args.x_scales = row.quantised ? token.scales.data() : nullptr;
+  args.y = token.y.data();
+  args.y_stride = row.out;
+  args.n_rows = 1;
+  args.n_groups = row.n_groups;
+  kernels::linear_cpu(args, context);
+}
+
+void sum(const std::byte* data, size_t bytes, const kernels::CpuContext& context) {
+  constexpr size_t kPiece = size_t{64} << 10;
+  context.parallel->run(static_cast<int64_t>(bytes / kPiece), 1, [&](int64_t begin, int64_t end) {
+    const size_t n = static_cast<size_t>(end - begin) * kPiece;
+    benchmark::DoNotOptimize(read_sum(context.target, data + static_cast<size_t>(begin) * kPiece, n));
+  });
+}
+
+void run(benchmark::State& state, const Gemv& row, bool packed, int n_threads) {
+  const kernels::CpuContext probe{kernels::best_cpu_target(), nullptr};
+  if (row.format == WeightFormat::kFp4Row32 && !kernels::multiplies_in_integers(probe.target)) {
+    return state.SkipWithError("n/a: no VNNI");
+  }
+  Matrices matrices(row, packed);
+  if (!matrices.ok()) return state.SkipWithError("no memory");
+  backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
+  const kernels::CpuContext context{probe.target, &pool};
+  Token token(row);
+  PairedRounds rounds;
+  const size_t n = matrices.per_round();
+  for (auto _ : state) {
+    rounds.run(
+        state,
+        [&] {
+          for (size_t i = 0; i < n; ++i) sum(matrices.next(), matrices.piece_bytes(), context);
+        },
+        [&] {
+          for (size_t i = 0; i < n; ++i) multiply(row, matrices.next_view(), token, context);
+          benchmark::ClobberMemory();
+        });
+  }
+  rounds.report(state, packed ? row.target_packed[n_threads - 1] : row.target_mapped);
+  report_work(state, static_cast<int64_t>(n * matrices.piece_bytes()));
+}
+
+const bool kRegistered = [] {
+  for (const Gemv& row : kGemvs) {
+    for (const bool packed : {true, false}) {
+      for (const int n_threads : {1, 2}) {
+        const std::string name =
+            std::string(row.name) + (packed ? "/packed" : "/mapped") + "/threads:" + std::to_string(n_threads);
+        benchmark::RegisterBenchmark(
+            name.c_str(), [&row, packed, n_threads](benchmark::State& state) { run(state, row, packed, n_threads); })
+            ->Unit(benchmark::kMillisecond)
+            ->UseManualTime()
+            ->Iterations(50);
+      }
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace dsv41::bench

@@ -1,0 +1,21 @@
+// One token times packed FP8 and BF16 weights (AVX-512): the chains of tile_product.h without the tile in between, with the
+// same bits. Weights go from memory into the products; four bands at a time keep enough chains in flight.
+//
+// An FP8 weight's scale is a power of two, so it is multiplied into the 32 activations once for 32 rows instead of into each
+// weight; the products are exact either way, unless a factor leaves the range of normal numbers. Ranges are therefore looked
+// at first: of the scales when the weight is packed, of the activations at each call.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/cpu_context.h"
+#include "kernels/gemm/tile_product.h"
+
+namespace dsv41::kernels {
+
+// As multiply_rows. False, and nothing is written: there are several tokens, or the target, the format or the values need the
+// general form.
+bool multiply_packed_row(CpuTarget target, const tensor::WeightView& weight, int64_t first, int64_t n,
+                         const TokenRows& x, const ProductOutput& out);
+
+}  // namespace dsv41::kernels
