@@ -3,19 +3,53 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
+#include "backend/cpu/futex.h"
 #include "base/float_state.h"
 
 namespace dsv41::backend {
 namespace {
 
-constexpr int kSpins = 2000;             // about 20 us before a worker sleeps
+using Clock = std::chrono::steady_clock;
+
+// Waking a thread costs 5 to 50 us, the gaps between the ops of a step are shorter.
+constexpr auto kSpinTime = std::chrono::microseconds(50);
+// Between two looks at the clock pass 1 to 2 us: more than this means that the processor was taken away.
+constexpr auto kStolenTime = std::chrono::microseconds(20);
+constexpr int kLooksPerClock = 16;
+constexpr int kImpatientWaits = 16;      // waits without a spin after the processor was taken away
 constexpr int64_t kPiecesPerThread = 4;  // uneven threads even out
+constexpr int64_t kWakeAtOnce = 2;
+
+std::atomic<int> awake_workers{0};  // of all pools of the process
 
 inline void relax() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
+}
+
+enum class SpinEnd : uint8_t { kDone, kTooLong, kUnwelcome };
+
+// Looks until done() or until spinning does not pay any more: too long, others need the processor (crowded()), or the
+// system thinks so.
+template <class Done, class Crowded>
+SpinEnd spin(const Done& done, const Crowded& crowded) {
+  const Clock::time_point start = Clock::now();
+  Clock::time_point last = start;
+  for (;;) {
+    for (int i = 0; i < kLooksPerClock; ++i) {
+      if (done()) return SpinEnd::kDone;
+      relax();
+    }
+    const Clock::time_point now = Clock::now();
+    if (now - last > kStolenTime || crowded()) return SpinEnd::kUnwelcome;
+    if (now - start > kSpinTime) return SpinEnd::kTooLong;
+    last = now;
+  }
 }
 
 }  // namespace
@@ -24,14 +58,15 @@ int usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int n_threads, bool flush_denormals) : flush_denormals_(flush_denormals) {
+ThreadPool::ThreadPool(int n_threads, bool flush_denormals)
+    : flush_denormals_(flush_denormals), processors_(usable_processors()) {
   workers_.reserve(static_cast<size_t>(std::max(0, n_threads - 1)));
   for (int i = 1; i < n_threads; ++i) {
     try {
-      workers_.emplace_back([this] { worker_main(); });
+      workers_.emplace_back([this, i] { worker_main(i); });
     } catch (const std::system_error&) {
       break;  // fewer threads than asked for: slower, never wrong
     }
@@ -39,70 +74,138 @@ ThreadPool::ThreadPool(int n_threads, bool flush_denormals) : flush_denormals_(f
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-    generation_.fetch_add(1, std::memory_order_release);
+  if (getpid() != process_) {  // the child of a fork: there are no threads to wait for
+    for (std::thread& worker : workers_) worker.detach();
+    return;
   }
-  wake_.notify_all();
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  futex_wake(epoch_, INT32_MAX);
   for (std::thread& worker : workers_) worker.join();
 }
+
+// ------------------------------------------------------------------------------------------- callers
 
 void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
   if (n_items <= 0) return;
   grain = std::max<int64_t>(1, grain);
-  std::unique_lock<std::mutex> owner(run_mutex_, std::defer_lock);
-  if (workers_.empty() || n_items <= grain || !owner.try_lock()) {
+  Slot* slot = workers_.empty() || n_items <= grain ? nullptr : take_slot();
+  if (!slot) {
     body(0, n_items);
     return;
   }
-  Job job{&body, n_items, std::max(grain, n_items / (n_threads() * kPiecesPerThread)), {}};
-  {
-    std::lock_guard lock(mutex_);
-    job_ = &job;
-    generation_.fetch_add(1, std::memory_order_release);
-  }
-  wake_.notify_all();
-  work(job);
-  {
-    std::lock_guard lock(mutex_);
-    job_ = nullptr;
-  }
-  for (int spins = 0; n_inside_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kSpins) {
-      relax();
-    } else {
-      std::this_thread::yield();
+  slot->body = &body;
+  slot->n_items = n_items;
+  slot->piece = std::max(grain, n_items / (n_threads() * kPiecesPerThread));
+  slot->next.store(slot->piece, std::memory_order_relaxed);  // the first piece is the caller's
+  slot->state.fetch_or(kOpen, std::memory_order_release);
+  // Sequentially consistent with wait_for_job: either we see the sleeper or it sees the new epoch.
+  epoch_.fetch_add(1);
+  const int64_t helpers = std::min<int64_t>(static_cast<int64_t>(workers_.size()), (n_items - 1) / slot->piece);
+  wake(helpers - (static_cast<int64_t>(workers_.size()) - sleepers_.load()));
+  body(0, slot->piece);
+  work(*slot);
+  wait_until_empty(*slot);
+  slot->taken.store(false, std::memory_order_release);
+}
+
+ThreadPool::Slot* ThreadPool::take_slot() {
+  for (Slot& slot : slots_) {
+    if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true, std::memory_order_acquire)) {
+      return &slot;
     }
   }
+  return nullptr;
 }
 
-void ThreadPool::work(Job& job) {
+void ThreadPool::wake(int64_t n) {
+  if (n > 0) futex_wake(epoch_, static_cast<int>(std::min(n, kWakeAtOnce)));
+}
+
+void ThreadPool::work(Slot& slot) {
   for (;;) {
-    const int64_t begin = job.next.fetch_add(job.piece, std::memory_order_relaxed);
-    if (begin >= job.n_items) return;
-    (*job.body)(begin, std::min(begin + job.piece, job.n_items));
+    const int64_t begin = slot.next.fetch_add(slot.piece, std::memory_order_relaxed);
+    if (begin >= slot.n_items) return;
+    const int64_t end = begin + slot.piece;
+    (*slot.body)(begin, std::min(end, slot.n_items));
+    if (end >= slot.n_items) return;
   }
 }
 
-void ThreadPool::worker_main() {
+// Closes the slot to others and returns when those inside have gone.
+void ThreadPool::wait_until_empty(Slot& slot) {
+  const uint32_t inside = slot.state.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+  if (inside == 0) return;
+  const auto empty = [&] { return slot.state.load(std::memory_order_acquire) == 0; };
+  if (spin(empty, [] { return false; }) == SpinEnd::kDone) return;
+  uint32_t seen = slot.state.fetch_or(kOwnerSleeps, std::memory_order_acq_rel) | kOwnerSleeps;
+  while (seen != kOwnerSleeps) {
+    futex_wait(slot.state, seen);
+    seen = slot.state.load(std::memory_order_acquire);
+  }
+  slot.state.fetch_and(~kOwnerSleeps, std::memory_order_relaxed);
+}
+
+// ------------------------------------------------------------------------------------------- workers
+
+void ThreadPool::worker_main(int index) {
   FloatState state(flush_denormals_);
-  uint64_t seen = 0;
-  for (;;) {
-    for (int spins = 0; spins < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spins) relax();
-    Job* job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
-      seen = generation_.load(std::memory_order_relaxed);
-      job = job_;
-      if (job) n_inside_.fetch_add(1, std::memory_order_relaxed);
+  awake_workers.fetch_add(1, std::memory_order_relaxed);
+  int patience = 0;  // waits that are left without a spin
+  bool was_asleep = false;
+  while (!stop_.load(std::memory_order_acquire)) {
+    const uint32_t seen = epoch_.load();  // before the look into the slots: a job that comes later changes it
+    if (help(index, was_asleep)) {
+      was_asleep = false;
+    } else {
+      was_asleep = wait_for_job(seen, &patience);
     }
-    if (stop_) return;
-    if (!job) continue;  // done before this worker woke
-    work(*job);
-    n_inside_.fetch_sub(1, std::memory_order_release);
   }
+  awake_workers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Works on an open job, if there is one. Each worker starts at another slot.
+bool ThreadPool::help(int index, bool was_asleep) {
+  for (int i = 0; i < kSlots; ++i) {
+    if (join(slots_[(index + i) % kSlots], was_asleep)) return true;
+  }
+  return false;
+}
+
+bool ThreadPool::join(Slot& slot, bool was_asleep) {
+  if (!(slot.state.load(std::memory_order_relaxed) & kOpen)) return false;
+  const bool joined = slot.state.fetch_add(1, std::memory_order_acq_rel) & kOpen;
+  bool worked = false;
+  if (joined) {
+    const int64_t left = slot.n_items - slot.next.load(std::memory_order_relaxed);
+    worked = left > 0;
+    if (was_asleep) wake(std::min<int64_t>((left - 1) / slot.piece, sleepers_.load(std::memory_order_relaxed)));
+    work(slot);
+  }
+  if (slot.state.fetch_sub(1, std::memory_order_acq_rel) == (kOwnerSleeps | 1)) futex_wake(slot.state, 1);
+  return worked;
+}
+
+// Returns when there may be a new job; true if it slept.
+bool ThreadPool::wait_for_job(uint32_t seen, int* patience) {
+  const auto changed = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
+  const auto crowded = [&] { return awake_workers.load(std::memory_order_relaxed) >= processors_; };
+  if (*patience > 0) {
+    --*patience;
+    if (changed()) return false;
+  } else {
+    switch (spin(changed, crowded)) {
+      case SpinEnd::kDone: return false;
+      case SpinEnd::kUnwelcome: *patience = kImpatientWaits; break;
+      case SpinEnd::kTooLong: break;
+    }
+  }
+  awake_workers.fetch_sub(1, std::memory_order_relaxed);
+  sleepers_.fetch_add(1);
+  while (!changed()) futex_wait(epoch_, seen);
+  sleepers_.fetch_sub(1);
+  awake_workers.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace dsv41::backend

@@ -1,16 +1,22 @@
 // ThreadPool: the CPU backend's threads. The calling thread works too, so n threads means n - 1 workers.
 //
-// One job at a time: run() hands out pieces of the range by an atomic counter. When none is left it closes the job and
-// waits only for the workers that took part: a worker that the system has not scheduled yet delays nobody. If another
-// thread is inside run(), the caller does its whole range alone: no caller ever waits for another session's job.
-// Workers wait for the next job by spinning briefly (kSpins), then sleep on a condition variable: an idle runtime uses
-// no processor.
+// A job is a range, handed out in pieces by an atomic counter; it lies in one of a few slots, so the jobs of several
+// sessions run at once and the workers spread over them. A caller that finds no free slot does its whole range alone:
+// no caller ever waits for another one's job. When no piece is left, the caller closes its job and waits only for the
+// workers that are inside: a worker that the system has not scheduled yet delays nobody.
+//
+// Whoever waits spins briefly, then sleeps on a futex: an idle runtime uses no processor. Nobody spins where that takes
+// time from others: with more awake workers (of all pools of the process) than processors beside the callers, or after
+// the system took the processor away during a spin. A caller that sleeps frees its processor for the worker that it
+// waits for. Sleepers are woken two by two, each of them waking the next, so that the caller starts on its own piece.
+//
+// After fork() the child has no workers: its callers do everything themselves.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -27,24 +33,40 @@ class ThreadPool final : public Parallel {
 
   void run(int64_t n_items, int64_t grain, RangeBody body) override;
   int n_threads() const override { return static_cast<int>(workers_.size()) + 1; }
+  // Workers that sleep, not spin. For tests; outdated as soon as it is read.
+  int n_sleeping() const { return sleepers_.load(std::memory_order_relaxed); }
 
  private:
-  struct Job {
-    const RangeBody* body;
-    int64_t n_items;
-    int64_t piece;
-    std::atomic<int64_t> next{0};
+  // One cache line: a worker that joins fetches the job together with its counters. The plain fields are written while
+  // the slot is closed and read only by the threads that have been counted in while it was open.
+  struct alignas(64) Slot {
+    std::atomic<uint32_t> state{0};  // kOpen, kOwnerSleeps, and how many workers are inside
+    std::atomic<bool> taken{false};
+    std::atomic<int64_t> next{0};  // first item that nobody has
+    const RangeBody* body = nullptr;
+    int64_t n_items = 0;
+    int64_t piece = 1;
   };
-  void worker_main();
-  static void work(Job& job);
+  static constexpr uint32_t kOpen = uint32_t{1} << 31;
+  static constexpr uint32_t kOwnerSleeps = uint32_t{1} << 30;
+  static constexpr int kSlots = 4;  // jobs at a time
+
+  Slot* take_slot();
+  void wake(int64_t n);
+  static void work(Slot& slot);
+  static void wait_until_empty(Slot& slot);
+
+  void worker_main(int index);
+  bool help(int index, bool was_asleep);
+  bool join(Slot& slot, bool was_asleep);
+  bool wait_for_job(uint32_t seen, int* patience);
 
   const bool flush_denormals_;
-  std::mutex run_mutex_;  // held by the thread whose job runs
-  std::mutex mutex_;      // guards job_, raises of n_inside_ and sleeping
-  std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};  // a new job raises it
-  Job* job_ = nullptr;                   // the open job, or null
-  std::atomic<int> n_inside_{0};         // workers that work on it
+  const int processors_;  // that this process may use
+  const pid_t process_ = getpid();
+  Slot slots_[kSlots];
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // every new job raises it; workers wait for that
+  alignas(64) std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
