@@ -1,6 +1,7 @@
 #include "backend/registry.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/placement.h"
 
 namespace dsv41::backend {
 
@@ -8,6 +9,8 @@ const std::vector<const char*>& backend_names() {
   static const std::vector<const char*> names = {"cpu", "ref"};
   return names;
 }
+
+Status check_placement(const BackendOptions& options) { return placement_here(options).status(); }
 
 Result<std::shared_ptr<Backend>> create_backend(std::string_view name, const BackendOptions& options) {
   if (name == "cpu") return create_cpu_backend(options);

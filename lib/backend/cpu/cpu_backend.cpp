@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
+#include "backend/cpu/placement.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/float_state.h"
 #include "kernels/common/cpu_features.h"
@@ -15,7 +17,6 @@ namespace {
 
 // Raised when the order of any sum in the _cpu kernels changes.
 constexpr int kOrderVersion = 1;
-constexpr int kMaxThreads = 1024;
 constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
 constexpr uintptr_t kSystemPage = 4096;
 
@@ -27,6 +28,7 @@ class HostBackend : public Backend {
   Result<Buffer> allocate(uint64_t bytes, MemoryUse use) override {
     void* data = use == MemoryUse::kArena ? map_arena(bytes) : allocate_aligned(allocator_, bytes);
     if (!data) return Status(Code::kNO_MEMORY, "cannot get " + std::to_string(bytes) + " bytes");
+    if (use == MemoryUse::kArena) place_arena(data, std::max<uint64_t>(bytes, 1));
     return Buffer(shared_from_this(), data, bytes, use);
   }
 
@@ -51,6 +53,9 @@ class HostBackend : public Backend {
   }
 
  protected:
+  // Chooses the nodes of a mapping that nobody has touched yet.
+  virtual void place_arena(void*, uint64_t) {}
+
   void free(void* data, uint64_t bytes, MemoryUse use) override {
     if (use == MemoryUse::kArena) {
       munmap(data, bytes ? bytes : 1);
@@ -133,20 +138,80 @@ class CpuQueue final : public HostQueue {
   kernels::CpuContext context_;
 };
 
+// Puts workers and memory where the plan says. A kernel that refuses (containers often forbid the calls for memory) is
+// reported once, and the rest goes on.
+class Placer {
+ public:
+  Placer(const BackendOptions& options, Placement plan) : system_(system_of(options)), plan_(std::move(plan)) {
+    if (plan_.memory == MemoryPlace::kAnywhere) return;
+    void* page = mmap(nullptr, kSystemPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    memory_error_ = system_.place_pages(page, kSystemPage, plan_.memory, plan_.nodes);
+    munmap(page, kSystemPage);
+    if (memory_error_) plan_.memory = MemoryPlace::kAnywhere;
+  }
+
+  int n_threads() const { return plan_.n_threads; }
+
+  void start_worker(int worker) {
+    const CpuList& cpus = plan_.worker_cpus[static_cast<size_t>(worker - 1)];
+    if (!cpus.empty()) note(worker_error_, system_.run_on(cpus));
+    // Pages of mapped weights lie where the thread that reads them first wants them.
+    if (plan_.memory != MemoryPlace::kAnywhere) {
+      note(worker_memory_error_, system_.place_own_pages(plan_.memory, plan_.nodes));
+    }
+  }
+
+  void place(void* first, uint64_t bytes) const {
+    if (plan_.memory != MemoryPlace::kAnywhere) system_.place_pages(first, bytes, plan_.memory, plan_.nodes);
+  }
+
+  // What went wrong until all workers had started, or an empty text.
+  std::string refusals() const {
+    std::string text;
+    const auto add = [&](int error, const char* what) {
+      if (error) text += (text.empty() ? "" : "; ") + std::string(what) + ": " + std::strerror(error);
+    };
+    add(worker_error_, "workers stay unbound, the system refuses their processors");
+    add(memory_error_ ? memory_error_ : worker_memory_error_.load(),
+        "memory lies where the system puts it, it refuses the NUMA policy");
+    return text;
+  }
+
+ private:
+  static void note(std::atomic<int>& first_error, int error) {
+    int none = 0;
+    if (error) first_error.compare_exchange_strong(none, error);
+  }
+
+  const HostSystem& system_;
+  Placement plan_;
+  int memory_error_ = 0;
+  std::atomic<int> worker_error_{0}, worker_memory_error_{0};
+};
+
 class CpuBackend final : public HostBackend {
  public:
-  CpuBackend(const Allocator& allocator, kernels::CpuTarget target, int n_threads)
-      : HostBackend(allocator),
-        pool_(n_threads, /*flush_denormals=*/true),
+  CpuBackend(const BackendOptions& options, kernels::CpuTarget target, Placement placement)
+      : HostBackend(options.allocator),
+        placer_(options, std::move(placement)),
+        pool_(placer_.n_threads(), /*flush_denormals=*/true, [this](int worker) { placer_.start_worker(worker); }),
         context_{target, &pool_},
-        numeric_class_(std::string("cpu/") + kernels::cpu_target_name(target) + "/" + std::to_string(kOrderVersion)) {}
+        numeric_class_(std::string("cpu/") + kernels::cpu_target_name(target) + "/" + std::to_string(kOrderVersion)) {
+    const std::string refusals = placer_.refusals();
+    if (options.report && !refusals.empty()) options.report(refusals);
+  }
 
   const char* name() const override { return "cpu"; }
   const std::string& numeric_class() const override { return numeric_class_; }
   int n_threads() const override { return pool_.n_threads(); }
   Result<std::unique_ptr<Queue>> create_queue() override { return std::unique_ptr<Queue>(new CpuQueue(context_)); }
 
+ protected:
+  void place_arena(void* data, uint64_t bytes) override { placer_.place(data, bytes); }
+
  private:
+  Placer placer_;
   ThreadPool pool_;
   kernels::CpuContext context_;
   std::string numeric_class_;
@@ -166,12 +231,9 @@ Result<kernels::CpuTarget> choose_target(const std::string& name) {
 }  // namespace
 
 Result<std::shared_ptr<Backend>> create_cpu_backend(const BackendOptions& options) {
-  if (options.n_threads < 0 || options.n_threads > kMaxThreads) {
-    return Status(Code::kINVALID_ARG, "n_threads must be 0 to " + std::to_string(kMaxThreads));
-  }
   DSV41_TRY_ASSIGN(const kernels::CpuTarget target, choose_target(options.cpu_target));
-  const int n_threads = options.n_threads ? options.n_threads : usable_processors();
-  return std::shared_ptr<Backend>(std::make_shared<CpuBackend>(options.allocator, target, n_threads));
+  DSV41_TRY_ASSIGN(Placement placement, placement_here(options));
+  return std::shared_ptr<Backend>(std::make_shared<CpuBackend>(options, target, std::move(placement)));
 }
 
 Result<std::shared_ptr<Backend>> create_ref_backend(const BackendOptions& options) {

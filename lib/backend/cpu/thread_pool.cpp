@@ -61,15 +61,20 @@ int usable_processors() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int n_threads, bool flush_denormals)
+ThreadPool::ThreadPool(int n_threads, bool flush_denormals, const std::function<void(int)>& on_start)
     : flush_denormals_(flush_denormals), processors_(usable_processors()) {
   workers_.reserve(static_cast<size_t>(std::max(0, n_threads - 1)));
   for (int i = 1; i < n_threads; ++i) {
     try {
-      workers_.emplace_back([this, i] { worker_main(i); });
+      workers_.emplace_back([this, i, &on_start] { worker_main(i, on_start); });
     } catch (const std::system_error&) {
       break;  // fewer threads than asked for: slower, never wrong
     }
+  }
+  for (;;) {
+    const int n_started = n_started_.load(std::memory_order_acquire);
+    if (n_started == static_cast<int>(workers_.size())) return;
+    n_started_.wait(n_started);
   }
 }
 
@@ -101,8 +106,7 @@ void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
   slot->state.fetch_or(kOpen, std::memory_order_release);
   // Sequentially consistent with wait_for_job: either we see the sleeper or it sees the new epoch.
   epoch_.fetch_add(1);
-  const int64_t helpers = std::min<int64_t>(static_cast<int64_t>(workers_.size()), (n_items - 1) / slot->piece);
-  wake(helpers - (static_cast<int64_t>(workers_.size()) - sleepers_.load()));
+  wake_helpers(*slot);
   body(0, slot->piece);
   work(*slot);
   wait_until_empty(*slot);
@@ -111,11 +115,21 @@ void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
 
 ThreadPool::Slot* ThreadPool::take_slot() {
   for (Slot& slot : slots_) {
-    if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true, std::memory_order_acquire)) {
+    if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true)) {
       return &slot;
     }
   }
   return nullptr;
+}
+
+// Awake workers come by themselves, unless another caller's job may keep them.
+void ThreadPool::wake_helpers(const Slot& slot) {
+  const auto n_workers = static_cast<int64_t>(workers_.size());
+  const int64_t wanted = std::min(n_workers, (slot.n_items - 1) / slot.piece);
+  const int64_t sleeping = sleepers_.load();
+  const bool alone = std::none_of(std::begin(slots_), std::end(slots_),
+                                  [&](const Slot& other) { return &other != &slot && other.taken.load(); });
+  wake(alone ? wanted - (n_workers - sleeping) : std::min(wanted, sleeping));
 }
 
 void ThreadPool::wake(int64_t n) {
@@ -148,8 +162,11 @@ void ThreadPool::wait_until_empty(Slot& slot) {
 
 // ------------------------------------------------------------------------------------------- workers
 
-void ThreadPool::worker_main(int index) {
+void ThreadPool::worker_main(int index, const std::function<void(int)>& on_start) {
   FloatState state(flush_denormals_);
+  if (on_start) on_start(index);
+  n_started_.fetch_add(1, std::memory_order_release);
+  n_started_.notify_one();
   awake_workers.fetch_add(1, std::memory_order_relaxed);
   int patience = 0;  // waits that are left without a spin
   bool was_asleep = false;

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -27,8 +28,9 @@ namespace dsv41::backend {
 
 class ThreadPool final : public Parallel {
  public:
-  // flush_denormals: the floating-point state of the workers (float_state.h).
-  ThreadPool(int n_threads, bool flush_denormals);
+  // flush_denormals: the floating-point state of the workers (float_state.h). on_start: what each worker, 1 to
+  // n_threads - 1, does first; when the pool is made, all have done it.
+  ThreadPool(int n_threads, bool flush_denormals, const std::function<void(int worker)>& on_start = {});
   ~ThreadPool() override;
 
   void run(int64_t n_items, int64_t grain, RangeBody body) override;
@@ -52,11 +54,12 @@ class ThreadPool final : public Parallel {
   static constexpr int kSlots = 4;  // jobs at a time
 
   Slot* take_slot();
+  void wake_helpers(const Slot& slot);
   void wake(int64_t n);
   static void work(Slot& slot);
   static void wait_until_empty(Slot& slot);
 
-  void worker_main(int index);
+  void worker_main(int index, const std::function<void(int)>& on_start);
   bool help(int index, bool was_asleep);
   bool join(Slot& slot, bool was_asleep);
   bool wait_for_job(uint32_t seen, int* patience);
@@ -67,6 +70,7 @@ class ThreadPool final : public Parallel {
   Slot slots_[kSlots];
   alignas(64) std::atomic<uint32_t> epoch_{0};  // every new job raises it; workers wait for that
   alignas(64) std::atomic<int> sleepers_{0};
+  std::atomic<int> n_started_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
