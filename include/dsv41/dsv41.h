@@ -372,6 +372,23 @@ enum {
 /* ------------------------------------------------------------------------------------------- options and results */
 
 enum { DSV41_CPU_TARGET_AUTO = 0, DSV41_CPU_TARGET_SCALAR = 1, DSV41_CPU_TARGET_AVX2 = 2, DSV41_CPU_TARGET_AVX512 = 3 };
+/* Where the workers of the CPU backend run. Threads of the host's, which take part in the work of their calls, are never
+ * moved. */
+enum {
+  DSV41_AFFINITY_AUTO = 0, /* on a machine of several NUMA nodes each worker stays on one; else as NONE */
+  DSV41_AFFINITY_NONE = 1, /* wherever the process may run */
+  DSV41_AFFINITY_LIST =
+      2 /* thread i of n_threads on processor i of worker_cpus, which begins anew at its end; thread 0 is
+                              the caller's */
+};
+/* Where KV pages and the weights that the library itself copies lie. Pages of mapped weights follow as far as workers are
+ * the first to read them. The memory of alloc_fn is the host's matter. */
+enum {
+  DSV41_NUMA_AUTO = 0,       /* INTERLEAVE where the threads run on several nodes, else NONE */
+  DSV41_NUMA_NONE = 1,       /* on the node of the thread that writes a page first */
+  DSV41_NUMA_INTERLEAVE = 2, /* page by page on all nodes on which the threads run */
+  DSV41_NUMA_BIND = 3        /* on no other nodes than those; when they are full, memory has ended */
+};
 enum {
   DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
   DSV41_DECODER_FULL = 1     /* prefill runs both halves on all tokens: needed for log-probabilities of a prompt */
@@ -417,8 +434,11 @@ typedef struct dsv41_build_info {
 
 typedef struct dsv41_runtime_options {
   uint32_t struct_size;
-  uint32_t n_threads;  /* worker threads, the caller's included; at most 1,024; 0: one per core of the affinity mask */
-  uint32_t cpu_target; /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
+  uint32_t
+      n_threads; /* worker threads, the caller's included; at most 1,024; 0: one per processor of worker_cpus, or of
+                          the affinity mask of the thread that opens the first model, as far as the quota of its control
+                          group goes */
+  uint32_t cpu_target;     /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
   uint32_t log_min_level;  /* DSV41_LOG_*; 0: INFO */
   dsv41_alloc_fn alloc_fn; /* for every buffer whose size depends on model or token count; NULL: malloc. Weights and
                             KV pages are not among them: those are mapped */
@@ -430,7 +450,11 @@ typedef struct dsv41_runtime_options {
   void* clock_user;
   dsv41_clock_fn wall_clock_fn; /* dates in files: since 1970-01-01 UTC; NULL: the system's */
   void* wall_clock_user;
-  uint64_t reserved[6];
+  uint32_t affinity; /* DSV41_AFFINITY_* */
+  uint32_t numa;     /* DSV41_NUMA_*. Both: what the system refuses is logged once, as a warning, and done without */
+  const char* worker_cpus; /* with DSV41_AFFINITY_LIST: "0-7,16-23", numbered as the system does; else NULL. Copied */
+  size_t worker_cpus_size;
+  uint64_t reserved[3];
 } dsv41_runtime_options;
 
 typedef struct dsv41_model_options {
@@ -1329,7 +1353,8 @@ DSV41_API dsv41_status dsv41_layout_table(const dsv41_layout_entry** out, size_t
 /* ----------------------------------------------------------------------------------------------- runtime, cancel */
 
 /* Makes a runtime. options: NULL for defaults; its callbacks must work until the last handle that descends from this
- * runtime is released. Codes: UNSUPPORTED (cpu_target). Any thread. Since 0.1. */
+ * runtime is released. Codes: INVALID_ARG (worker_cpus also when it names a processor that the calling thread may not use),
+ * UNSUPPORTED (cpu_target). Any thread. Since 0.1. */
 DSV41_API dsv41_status dsv41_runtime_create(const dsv41_runtime_options* options, dsv41_runtime** out,
                                             dsv41_error* error);
 DSV41_API void dsv41_runtime_release(dsv41_runtime* runtime);

@@ -20,6 +20,28 @@ void raise_max(std::atomic<uint64_t>& max, uint64_t value) {
   }
 }
 
+backend::BackendOptions placement_options(const dsv41_runtime_options& options, std::string worker_cpus) {
+  backend::BackendOptions wanted;
+  wanted.n_threads = static_cast<int>(options.n_threads);
+  wanted.affinity = static_cast<backend::Affinity>(options.affinity);
+  wanted.numa = static_cast<backend::NumaPolicy>(options.numa);
+  wanted.worker_cpus = std::move(worker_cpus);
+  return wanted;
+}
+static_assert(static_cast<uint32_t>(backend::Affinity::kList) == DSV41_AFFINITY_LIST);
+static_assert(static_cast<uint32_t>(backend::NumaPolicy::kBind) == DSV41_NUMA_BIND);
+
+std::string worker_cpus_of(const dsv41_runtime_options& options) {
+  return std::string(options.worker_cpus ? options.worker_cpus : "", options.worker_cpus_size);
+}
+
+Status check_placement(const dsv41_runtime_options& options) {
+  if (options.affinity > DSV41_AFFINITY_LIST) return Status(Code::kINVALID_ARG, "affinity is none of DSV41_AFFINITY_*");
+  if (options.numa > DSV41_NUMA_BIND) return Status(Code::kINVALID_ARG, "numa is none of DSV41_NUMA_*");
+  DSV41_TRY(check_span(options.worker_cpus, options.worker_cpus_size, "worker_cpus"));
+  return backend::check_placement(placement_options(options, worker_cpus_of(options)));
+}
+
 Status check_options(const dsv41_runtime_options& options) {
   if ((options.alloc_fn == nullptr) != (options.free_fn == nullptr)) {
     return Status(Code::kINVALID_ARG, "alloc_fn and free_fn go together");
@@ -27,6 +49,7 @@ Status check_options(const dsv41_runtime_options& options) {
   if (options.n_threads > 1024) return Status(Code::kINVALID_ARG, "n_threads is above 1024");
   if (options.log_min_level > DSV41_LOG_ERROR)
     return Status(Code::kINVALID_ARG, "log_min_level is none of DSV41_LOG_*");
+  DSV41_TRY(check_placement(options));
   switch (options.cpu_target) {
     case DSV41_CPU_TARGET_AUTO:
     case DSV41_CPU_TARGET_SCALAR: return {};
@@ -161,7 +184,10 @@ using namespace dsv41;
 using namespace dsv41::api;
 
 dsv41_runtime::dsv41_runtime(const dsv41_runtime_options& given)
-    : Handle(kKind), options(given), memory(given.alloc_fn, given.free_fn, given.alloc_user) {}
+    : Handle(kKind),
+      options(given),
+      worker_cpus(worker_cpus_of(given)),
+      memory(given.alloc_fn, given.free_fn, given.alloc_user) {}
 
 uint64_t dsv41_runtime::now_ns() const {
   if (options.clock_fn) {
@@ -197,9 +223,11 @@ Result<std::shared_ptr<backend::Backend>> dsv41_runtime::backend(std::string_vie
     }
   }
   // Made outside the lock: its memory may come from the host. Two threads may make one each; both work.
-  backend::BackendOptions wanted;
+  backend::BackendOptions wanted = placement_options(options, worker_cpus);
   wanted.allocator = memory.allocator();
-  wanted.n_threads = static_cast<int>(options.n_threads);
+  wanted.report = [this](const std::string& text) {
+    if (!placement_reported_.exchange(true)) log(DSV41_LOG_WARN, text);
+  };
   wanted.cpu_target = cpu_target_option(options.cpu_target);
   DSV41_TRY_ASSIGN(std::shared_ptr<backend::Backend> made, backend::create_backend(name, wanted));
   std::lock_guard lock(mutex_);

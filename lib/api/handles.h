@@ -73,7 +73,8 @@ struct dsv41_runtime : dsv41::api::Handle {
   void remove_store(dsv41_store& store);
   dsv41_metrics metrics();
 
-  const dsv41_runtime_options options;
+  const dsv41_runtime_options options;  // its texts are not to be read: worker_cpus is a copy
+  const std::string worker_cpus;
   dsv41::api::CountingAllocator memory;
   std::atomic<uint64_t> n_models{0};
   std::atomic<uint64_t> tokens_sampled{0};
@@ -83,6 +84,7 @@ struct dsv41_runtime : dsv41::api::Handle {
  private:
   std::mutex mutex_;  // guards what follows; never held while a callback runs or a pool is destroyed
   std::vector<std::pair<std::string, std::weak_ptr<dsv41::backend::Backend>>> backends_;
+  std::atomic<bool> placement_reported_{false};
   std::vector<std::shared_ptr<dsv41::session::Pool>> pools_;
   std::vector<dsv41_store*> stores_;
   dsv41_metrics closed_{};  // counters of pools and stores that are gone

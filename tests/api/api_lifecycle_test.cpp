@@ -74,6 +74,16 @@ class CapturedOutput {
   bool restored_ = false;
 };
 
+// What a new session of the nano model says after three tokens.
+std::vector<float> logits_with(const dsv41_runtime_options& options) {
+  Runtime runtime(options);
+  Model model(runtime, kNanoFolder);
+  Pool pool(model);
+  Session session(pool);
+  session.prefill({5, 6, 7});
+  return session.logits();
+}
+
 struct LogLine {
   uint32_t level;
   std::string text;
@@ -381,6 +391,40 @@ TEST_SUITE("api/lifecycle") {
     CHECK(std::string(model.info().backend) == "ref");
     CHECK(std::string(nano_model().info().backend) == "cpu");
     CHECK(std::string(nano_model().info().numeric_class).find("cpu/") == 0);
+  }
+
+  TEST_CASE("workers bound to a list of processors give the same logits") {
+    const std::vector<float> expected = logits_with(make<dsv41_runtime_options>());
+    auto options = make<dsv41_runtime_options>();
+    const std::string cpu = std::to_string(sched_getcpu());
+    options.affinity = DSV41_AFFINITY_LIST;
+    options.worker_cpus = cpu.data();
+    options.worker_cpus_size = cpu.size();
+    options.n_threads = 3;
+    options.numa = DSV41_NUMA_INTERLEAVE;
+    CHECK(logits_with(options) == expected);
+  }
+
+  TEST_CASE("a list of processors that cannot be had is refused with the reason") {
+    struct Row {
+      std::string_view cpus, message;
+    };
+    for (const Row& row :
+         {Row{"0-", "\"0-\" is no number"}, Row{"9999", "9999 is above 8191"},
+          Row{"8191", "processor 8191 is none of those"}, Row{std::string_view("0\0", 2), "worker_cpus: "}}) {
+      CAPTURE(row.cpus);
+      auto options = make<dsv41_runtime_options>();
+      options.affinity = DSV41_AFFINITY_LIST;
+      options.worker_cpus = row.cpus.data();
+      options.worker_cpus_size = row.cpus.size();
+      try {
+        Runtime runtime(options);
+        FAIL_CHECK("made");
+      } catch (const Error& error) {
+        CHECK(error.status() == DSV41_INVALID_ARG);
+        CHECK(std::string_view(error.what()).find(row.message) != std::string_view::npos);
+      }
+    }
   }
 
   TEST_CASE("a forced CPU target shows in the model") {

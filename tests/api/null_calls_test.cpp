@@ -579,7 +579,12 @@ TEST_SUITE("api/null_calls") {
     runtime([](auto& x) { x.cpu_target = 4; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.log_min_level = 5; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.free_fn = [](void*, void*) {}; }, DSV41_INVALID_ARG);
-    runtime([](auto& x) { x.reserved[5] = 1; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.affinity = 3; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.affinity = DSV41_AFFINITY_LIST; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.worker_cpus = "0", x.worker_cpus_size = 1; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.worker_cpus_size = 1; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.numa = 4; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.reserved[2] = 1; }, DSV41_INVALID_ARG);
 
     const auto model = [&](auto change, dsv41_status want) {
       auto options = make<dsv41_model_options>();
