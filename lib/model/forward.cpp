@@ -114,10 +114,14 @@ Status Forward::embed() {
   return queue_->embed_streams({model_.weights().embed, ids_, streams_, pre_, n_rows_, config_.hc_mult});
 }
 
-Status Forward::run_encoder(std::span<const StepSequence> sequences, const CancelFlag* cancel) {
+Status Forward::begin_encoder(std::span<const StepSequence> sequences) {
   DSV41_TRY(begin_step(sequences));
   DSV41_TRY(set_engram_rows());
-  DSV41_TRY(embed());
+  return embed();
+}
+
+Status Forward::run_encoder(std::span<const StepSequence> sequences, const CancelFlag* cancel) {
+  DSV41_TRY(begin_encoder(sequences));
   DSV41_TRY(run_layers(0, config_.decoder_start(), cancel));
   return run_first_decoder_kv();
 }

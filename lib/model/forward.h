@@ -82,6 +82,10 @@ class Forward {
     int32_t* out_n_selected = nullptr;
   };
   Status begin_step(std::span<const StepSequence> sequences);
+  // What run_encoder does before its first layer: begin_step, the rows of the Engram tables, the embedding.
+  Status begin_encoder(std::span<const StepSequence> sequences);
+  // In front of run_layer; nothing where the layer has no Engram. The step was begun by begin_encoder.
+  Status engram(int64_t layer);
   Status run_layer(int64_t layer, const LayerChoices* choices);
   // The last part of run_encoder: the global KV of layer decoder_start from streams() and pre(), which stay.
   Status run_first_decoder_kv();
@@ -108,7 +112,6 @@ class Forward {
   Status set_engram_rows();
   Status embed();
   Status run_layers(int64_t first, int64_t last, const CancelFlag* cancel);
-  Status engram(int64_t layer);
   Status attention(int64_t layer, const LayerChoices* choices);
   Status query_path(int64_t layer);
   Status window_rows(int64_t layer);

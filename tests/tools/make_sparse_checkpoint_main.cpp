@@ -14,6 +14,7 @@
 // By hand, at the real size (it speaks noise; a page of a hole takes memory once it is touched, 13 GB in all):
 //
 //   build/bin/dsv41-chat --model FOLDER
+//   DSV41_SPARSE_CHECKPOINT=FOLDER build/bin/test_real_size
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -196,8 +196,8 @@ class Writer {
     return retry_interrupted([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); });
   }
 
-  // The order of the format's own writer: larger elements first, then by name. The release's Engram shards have another:
-  // that of the inventory.
+  // The order of the format's own writer: larger elements first, then by name. The release's Engram shards have that of
+  // the inventory instead.
   static bool in_file_order(const PlacedTensor& a, const PlacedTensor& b) {
     if (a.spec.dtype != b.spec.dtype) return a.spec.dtype > b.spec.dtype;
     return a.spec.name < b.spec.name;

@@ -6,9 +6,9 @@
 //   word i = (mix(seed of the tensor, i) AND keep) + add
 //
 // `keep` leaves the sign, the low bits of the exponent and the mantissa random, `add` sets the smallest exponent; no
-// sum carries into the next lane. So four neighbouring powers of two are equally likely, with a root mean square of 7.04
-// times the smallest one: a matrix gets the one that comes nearest to 1 / sqrt(its inputs). A word depends on seed, name
-// and place alone, so nothing is repeated, and a gigabyte takes half a second beside the disk.
+// sum carries into the next lane. So four neighbouring powers of two are equally likely, and the root mean square is
+// 7.04 times the smallest: a matrix gets the one that comes nearest to 1 / sqrt(its inputs). A word depends on seed,
+// name and place alone, so nothing is repeated, and a gigabyte takes half a second beside the disk.
 #pragma once
 
 #include <cstddef>
