@@ -389,6 +389,12 @@ enum {
   DSV41_NUMA_INTERLEAVE = 2, /* page by page on all nodes on which the threads run */
   DSV41_NUMA_BIND = 3        /* on no other nodes than those; when they are full, memory has ended */
 };
+/* How a backend on host memory holds the weights. Results are the same, bit for bit. */
+enum {
+  DSV41_WEIGHTS_AUTO = 0,   /* PACKED where that takes at most half of the memory of the machine, else MAPPED */
+  DSV41_WEIGHTS_MAPPED = 1, /* as they lie in the files, read when they are used: opens in seconds at any size */
+  DSV41_WEIGHTS_PACKED = 2  /* copied in the order of use, on large pages: opening reads all, use is faster */
+};
 enum {
   DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
   DSV41_DECODER_FULL = 1     /* prefill runs both halves on all tokens: needed for log-probabilities of a prompt */
@@ -459,8 +465,8 @@ typedef struct dsv41_runtime_options {
 
 typedef struct dsv41_model_options {
   uint32_t struct_size;
-  uint32_t reserved0;
-  const char* folder; /* checkpoint folder, UTF-8; required */
+  uint32_t weight_layout; /* DSV41_WEIGHTS_*; a backend with one layout takes that */
+  const char* folder;     /* checkpoint folder, UTF-8; required */
   size_t folder_size;
   const char* backends; /* comma-separated names, the first that is there is taken; NULL: "cpu". "ref" is slow */
   size_t backends_size;
@@ -482,12 +488,13 @@ typedef struct dsv41_model_info {
   uint32_t n_encoder_layers; /* layers that run on every prompt token */
   uint32_t n_draft_layers;
   uint32_t n_engram_layers;
-  int32_t bos_token;      /* -1 where the vocabulary has none */
-  int32_t eos_token;      /* default stop token */
-  uint32_t has_vision;    /* the checkpoint has a vision tower (this library does not run it) */
-  char backend[32];       /* NUL-terminated */
-  char numeric_class[32]; /* NUL-terminated: backend, target and order of sums ("cpu/avx512/1"): results of equal
+  int32_t bos_token;            /* -1 where the vocabulary has none */
+  int32_t eos_token;            /* default stop token */
+  uint32_t has_vision;          /* the checkpoint has a vision tower (this library does not run it) */
+  char backend[32];             /* NUL-terminated */
+  char numeric_class[32];       /* NUL-terminated: backend, target and order of sums ("cpu/avx512/1"): results of equal
                              classes are bit-identical */
+  uint64_t packed_weight_bytes; /* memory of the packed weights; 0: they are mapped */
 } dsv41_model_info;
 
 /* Which model a checkpoint is: SHA-256 digests. Equal `model` and numeric_class: the same results, bit for bit. */
@@ -1374,9 +1381,11 @@ DSV41_API void dsv41_cancel_release(dsv41_cancel* cancel);
 /* --------------------------------------------------------------------------------------------------------- model */
 
 /* Opens a checkpoint: config.json, model.safetensors.index.json with its shards (mapped, not read), tokenizer.json.
- * Every tensor's name, type and shape is checked; the message lists what is wrong. A folder without tokenizer.json
+ * Every tensor's name, type and shape is checked; the message lists what is wrong. Packed weights are read and copied
+ * before it returns, with all threads; NO_MEMORY says that they do not fit. A folder without tokenizer.json
  * opens too; the text functions of such a model answer UNSUPPORTED. Codes: NOT_FOUND, IO, PERMISSION, CHECKPOINT,
- * CHECKPOINT_UNSUPPORTED, TOKENIZER, BACKEND_UNAVAILABLE, CANCELLED, HOST_CALLBACK. Any thread. Since 0.1. */
+ * CHECKPOINT_UNSUPPORTED, TOKENIZER, BACKEND_UNAVAILABLE, NO_MEMORY, CANCELLED, HOST_CALLBACK. Any thread. Since
+ * 0.1. */
 DSV41_API dsv41_status dsv41_model_open(dsv41_runtime* runtime, const dsv41_model_options* options, dsv41_model** out,
                                         dsv41_error* error);
 

@@ -11,7 +11,7 @@ using tensor::WeightFormat;
 using tensor::WeightView;
 
 constexpr int64_t kStripCols = 32, kCacheLine = 64;
-constexpr int64_t kGrainBands = 2;
+constexpr int64_t kGrainBytes = int64_t{128} << 10;  // less is packed sooner than a thread wakes up
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -141,7 +141,7 @@ WeightView pack_weight(const WeightView& weight, std::byte* to, Parallel& parall
   const int64_t band_bytes = packed_band_bytes(weight.format, weight.cols);
   const int64_t n_bands = (weight.rows + kBandRows - 1) / kBandRows;
   std::atomic<bool> any_nan{false};
-  parallel.run(n_bands, kGrainBands, [&](int64_t begin, int64_t end) {
+  parallel.run(n_bands, std::max<int64_t>(1, kGrainBytes / band_bytes), [&](int64_t begin, int64_t end) {
     for (int64_t band = begin; band < end; ++band) {
       const BandRows rows = band_of(weight, band);
       uint8_t* const at = out + band * band_bytes;

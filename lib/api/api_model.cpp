@@ -38,6 +38,15 @@ Result<std::shared_ptr<backend::Backend>> choose_backend(dsv41_runtime& runtime,
   return failure;
 }
 
+Result<model::LayoutChoice> read_layout(uint32_t layout) {
+  switch (layout) {
+    case DSV41_WEIGHTS_AUTO: return model::LayoutChoice::kAuto;
+    case DSV41_WEIGHTS_MAPPED: return model::LayoutChoice::kMapped;
+    case DSV41_WEIGHTS_PACKED: return model::LayoutChoice::kPacked;
+    default: return Status(Code::kINVALID_ARG, "options.weight_layout is none of DSV41_WEIGHTS_*");
+  }
+}
+
 Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, const CancelFlag* cancel,
                   dsv41_model& model) {
   const std::string_view names =
@@ -46,10 +55,11 @@ Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, co
   session::ModelOptions wanted;
   wanted.folder.assign(options.folder, options.folder_size);
   wanted.backend = model.backend;
-  wanted.cancel = cancel;
+  DSV41_TRY_ASSIGN(wanted.open.layout, read_layout(options.weight_layout));
+  wanted.open.cancel = cancel;
   ProgressCall progress(options.progress_fn, options.progress_user, DSV41_PHASE_OPEN, nullptr);
   if (progress.wanted()) {
-    wanted.progress = [&](double fraction) { return progress(static_cast<uint64_t>(fraction * 1000), 1000); };
+    wanted.open.progress = [&](double fraction) { return progress(static_cast<uint64_t>(fraction * 1000), 1000); };
   }
   Result<std::shared_ptr<const session::LoadedModel>> loaded = session::LoadedModel::open(wanted);
   if (!loaded.ok()) return progress.name_cause(std::move(loaded).status());
@@ -77,6 +87,7 @@ dsv41_model_info describe(const dsv41_model& model) {
   info.has_vision = config.vision_config.has_value();
   write_text(model.backend->name(), info.backend);
   write_text(model.backend->numeric_class(), info.numeric_class);
+  info.packed_weight_bytes = model.loaded->model().weights().packed_bytes;
   return info;
 }
 

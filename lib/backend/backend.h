@@ -49,11 +49,13 @@ struct HostWeight {
   int64_t cols = 0;
   const std::byte* codes = nullptr;
   const std::byte* scales = nullptr;  // null for kF32 and kBf16
+  bool is_matrix = false;             // only linear and experts read it: it may be packed
 };
 
 enum class MemoryUse : uint8_t {
   kWorkspace,  // scratch and small tables: from the host's allocator on CPUs
   kArena,      // large, committed when first touched, 2 MiB aligned: KV pages
+  kWeights,    // the same on large pages of the system where it has them: packed weights
 };
 
 class Backend;
@@ -119,6 +121,12 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual Result<Buffer> allocate(uint64_t bytes, MemoryUse use) = 0;
   // Takes a weight over. The host memory must stay valid as long as the result (the model keeps its checkpoint mapped).
   virtual Result<DeviceWeight> upload(const HostWeight& weight) = 0;
+  // Bytes of a packed copy, a multiple of 64; 0: this backend has no other layout for the weight than upload()'s.
+  virtual uint64_t packed_bytes(const HostWeight& weight) const = 0;
+  // As upload(), with a copy in the order in which products read it in [to, to + packed_bytes) of a buffer, 64-byte aligned;
+  // the same results, bit for bit. packed_bytes is not 0. The host memory may go when this returns. Not while another call
+  // packs.
+  virtual tensor::WeightView upload_packed(const HostWeight& weight, std::byte* to) = 0;
   virtual Result<std::unique_ptr<Queue>> create_queue() = 0;
   // The contents of [data, data + bytes), inside an arena, are not needed any more: the memory may go back to the system
   // as far as its pages lie inside. What is read there later is undefined until it is written. A hint.

@@ -105,12 +105,16 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void MappedFile::advise_random(uint64_t offset, uint64_t size) const {
+void MappedFile::advise_random(uint64_t offset, uint64_t size) const { advise(offset, size, MADV_RANDOM); }
+
+void MappedFile::release_pages(uint64_t offset, uint64_t size) const { advise(offset, size, MADV_DONTNEED); }
+
+void MappedFile::advise(uint64_t offset, uint64_t size, int advice) const {
   const uint64_t page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t begin = (offset + page_bytes - 1) / page_bytes * page_bytes;  // whole pages of the range only
   const uint64_t end = (offset + size) / page_bytes * page_bytes;
   if (data_ && begin < end && end <= size_) {
-    ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_RANDOM);
+    ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
   }
 }
 

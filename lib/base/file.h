@@ -41,7 +41,13 @@ class MappedFile {
   // Advice only; failures are ignored. The range must lie inside the file.
   void advise_random(uint64_t offset, uint64_t size) const;
 
+  // [offset, offset + size) was read and is not needed soon: its whole pages leave this process's memory (they may stay in the
+  // system's cache) and are read again when they are touched. The range must lie inside the file.
+  void release_pages(uint64_t offset, uint64_t size) const;
+
  private:
+  void advise(uint64_t offset, uint64_t size, int advice) const;
+
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

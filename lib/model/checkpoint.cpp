@@ -176,6 +176,15 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
   return checkpoint;
 }
 
+void Checkpoint::release_pages(const StoredTensor& tensor) const {
+  for (const MappedFile& mapping : mappings_) {
+    const std::span<const std::byte> bytes = mapping.bytes();
+    if (tensor.data < bytes.data() || tensor.data >= bytes.data() + bytes.size()) continue;
+    mapping.release_pages(static_cast<uint64_t>(tensor.data - bytes.data()), tensor.bytes);
+    return;
+  }
+}
+
 Status Checkpoint::map_shards(const std::map<std::string, std::vector<std::string>>& shards) {
   ProblemList problems;
   for (const auto& [file, indexed] : shards) {

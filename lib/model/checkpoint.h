@@ -39,6 +39,8 @@ class Checkpoint {
   // nullptr when there is none of that name; every tensor of the inventory exists with its shape and dtype.
   const StoredTensor* find(std::string_view name) const;
   uint64_t payload_bytes() const { return payload_bytes_; }
+  // A tensor's data was copied elsewhere: its pages leave memory until somebody reads them again.
+  void release_pages(const StoredTensor& tensor) const;
 
   // Token id -> compressed id for every token (numerics.md 5): engram_vocab_map.i32 of the folder; else the shipped
   // table if tokenizer.json is the released one; else the identity if compressed and full vocabulary are equally large;

@@ -15,7 +15,7 @@ Result<backend::Buffer> upload_frequencies(backend::Backend& backend, const std:
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::open(const std::string& folder, std::shared_ptr<backend::Backend> backend,
-                                           const CancelFlag* cancel, const std::function<bool(double)>& progress) {
+                                           const OpenOptions& options) {
   std::unique_ptr<Model> model(new Model);
   model->backend_ = std::move(backend);
   DSV41_TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
@@ -26,7 +26,7 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& folder, std::share
     DSV41_TRY_ASSIGN(EngramHash hash, EngramHash::create(config, std::move(map)));
     model->engram_hash_ = std::make_unique<EngramHash>(std::move(hash));
   }
-  DSV41_TRY_ASSIGN(model->weights_, upload_weights(*model->checkpoint_, *model->backend_, cancel, progress));
+  DSV41_TRY_ASSIGN(model->weights_, upload_weights(*model->checkpoint_, *model->backend_, options));
   const int64_t n_pairs = config.qk_rope_head_dim / 2;
   const RopeScaling& scaling = config.rope_scaling;
   const kernels::YarnParams yarn{scaling.factor, scaling.beta_fast, scaling.beta_slow,

@@ -18,7 +18,7 @@ namespace dsv41::model {
 class Model {
  public:
   static Result<std::unique_ptr<Model>> open(const std::string& folder, std::shared_ptr<backend::Backend> backend,
-                                             const CancelFlag* cancel, const std::function<bool(double)>& progress);
+                                             const OpenOptions& options);
 
   const ModelConfig& config() const { return checkpoint_->config(); }
   const Checkpoint& checkpoint() const { return *checkpoint_; }

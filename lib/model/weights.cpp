@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include "base/memory_limit.h"
+
 namespace dsv41::model {
 namespace {
 
@@ -7,36 +9,65 @@ using backend::HostWeight;
 using tensor::WeightFormat;
 using tensor::WeightView;
 
-// Uploads tensors by name and remembers the first failure, so that the list of names below reads as a list.
+constexpr int64_t kExpertsPerReport = 16;
+
+// Uploads tensors by name and remembers the first failure, so that the list of names below reads as a list. Before it runs
+// over that list in earnest it runs over it once to measure.
 class Uploader {
  public:
-  Uploader(const Checkpoint& checkpoint, backend::Backend& backend, std::vector<backend::Buffer>* memory)
-      : checkpoint_(checkpoint), backend_(backend), memory_(memory) {}
+  Uploader(const Checkpoint& checkpoint, backend::Backend& backend, const OpenOptions& options)
+      : checkpoint_(checkpoint), backend_(backend), options_(options) {}
 
   WeightView f32(const std::string& name) { return upload(plain(name, WeightFormat::kF32)); }
   WeightView bf16(const std::string& name) { return upload(plain(name, WeightFormat::kBf16)); }
-  WeightView fp8(const std::string& stem) { return upload(scaled(stem, WeightFormat::kFp8Tile32)); }
+  WeightView bf16_matrix(const std::string& name) { return upload(matrix(plain(name, WeightFormat::kBf16))); }
+  WeightView fp8(const std::string& stem) { return upload(matrix(scaled(stem, WeightFormat::kFp8Tile32))); }
   WeightView fp8_rows(const std::string& stem) { return upload(scaled(stem, WeightFormat::kFp8Row32)); }
-  WeightView fp4(const std::string& stem) { return upload(scaled(stem, WeightFormat::kFp4Row32)); }
+  WeightView fp4(const std::string& stem) { return upload(matrix(scaled(stem, WeightFormat::kFp4Row32))); }
   const Status& status() const { return status_; }
 
+  bool measures() const { return measures_; }
+  uint64_t packed_bytes() const { return packed_bytes_; }
+  // From here on uploads; `packed` empty: mapped.
+  void start(backend::Buffer packed) {
+    measures_ = false;
+    next_ = packed.data();
+    if (packed) memory_.push_back(std::move(packed));
+  }
+  Status report(double fraction) const {
+    if (measures_ || !options_.progress || options_.progress(fraction)) return {};
+    return Status(Code::kCANCELLED, "opening the model was cancelled by its progress callback");
+  }
+  std::vector<backend::Buffer> take_memory() { return std::move(memory_); }
+
  private:
-  HostWeight plain(const std::string& name, WeightFormat format) {
+  struct Stored {
     HostWeight weight;
+    const StoredTensor* tensors[2] = {};  // codes, scales
+  };
+
+  Stored plain(const std::string& name, WeightFormat format) {
+    Stored stored;
+    HostWeight& weight = stored.weight;
     weight.format = format;
-    if (const StoredTensor* tensor = find(name)) {
+    if (const StoredTensor* tensor = stored.tensors[0] = find(name)) {
       weight.cols = tensor->shape.back();
       weight.rows = tensor->shape.size() == 1 ? 1 : tensor->shape.front();
       weight.codes = tensor->data;
     }
-    return weight;
+    return stored;
   }
 
-  HostWeight scaled(const std::string& stem, WeightFormat format) {
-    HostWeight weight = plain(stem + ".weight", format);
-    if (format == WeightFormat::kFp4Row32) weight.cols *= 2;
-    if (const StoredTensor* scale = find(stem + ".scale")) weight.scales = scale->data;
-    return weight;
+  Stored scaled(const std::string& stem, WeightFormat format) {
+    Stored stored = plain(stem + ".weight", format);
+    if (format == WeightFormat::kFp4Row32) stored.weight.cols *= 2;
+    if (const StoredTensor* scale = stored.tensors[1] = find(stem + ".scale")) stored.weight.scales = scale->data;
+    return stored;
+  }
+
+  static Stored matrix(Stored stored) {
+    stored.weight.is_matrix = true;
+    return stored;
   }
 
   // The checkpoint has every tensor of the inventory, so a missing one is our own bug.
@@ -46,20 +77,45 @@ class Uploader {
     return tensor;
   }
 
-  WeightView upload(const HostWeight& weight) {
+  WeightView upload(const Stored& stored) {
+    if (status_.ok() && options_.cancel && options_.cancel->triggered()) {
+      status_ = Status(Code::kCANCELLED, "opening the model was cancelled");
+    }
     if (!status_.ok()) return {};
+    const uint64_t packed_bytes = backend_.packed_bytes(stored.weight);
+    if (measures_) {
+      packed_bytes_ += packed_bytes;
+      return {};
+    }
+    return next_ && packed_bytes != 0 ? pack(stored, packed_bytes) : map(stored.weight);
+  }
+
+  WeightView pack(const Stored& stored, uint64_t bytes) {
+    const WeightView view = backend_.upload_packed(stored.weight, next_);
+    next_ += bytes;
+    for (const StoredTensor* tensor : stored.tensors) {
+      if (tensor) checkpoint_.release_pages(*tensor);
+    }
+    return view;
+  }
+
+  WeightView map(const HostWeight& weight) {
     Result<backend::DeviceWeight> uploaded = backend_.upload(weight);
     if (!uploaded.ok()) {
       status_ = std::move(uploaded).status();
       return {};
     }
-    if (uploaded->memory) memory_->push_back(std::move(uploaded->memory));
+    if (uploaded->memory) memory_.push_back(std::move(uploaded->memory));
     return uploaded->view;
   }
 
   const Checkpoint& checkpoint_;
   backend::Backend& backend_;
-  std::vector<backend::Buffer>* memory_;
+  const OpenOptions& options_;
+  bool measures_ = true;
+  uint64_t packed_bytes_ = 0;
+  std::byte* next_ = nullptr;  // where the next packed matrix goes; null: mapped
+  std::vector<backend::Buffer> memory_;
   Status status_;
 };
 
@@ -77,27 +133,31 @@ void upload_attention(Uploader& up, const ModelConfig& config, int64_t layer, co
   w->wo_a = up.fp8(p + "wo_a");
   w->wo_b = up.fp8(p + "wo_b");
   if (config.owns_kv(layer)) {
-    w->compressor.wkv = up.bf16(p + "compressor.wkv.weight");
-    if (config.compress_ratio(layer) > 1) w->compressor.wgate = up.bf16(p + "compressor.wgate.weight");
+    w->compressor.wkv = up.bf16_matrix(p + "compressor.wkv.weight");
+    if (config.compress_ratio(layer) > 1) w->compressor.wgate = up.bf16_matrix(p + "compressor.wgate.weight");
     w->compressor.norm = up.bf16(p + "compressor.norm.weight");
-    w->indexer.wk = up.bf16(p + "indexer.wk.weight");
+    w->indexer.wk = up.bf16_matrix(p + "indexer.wk.weight");
     w->indexer.k_norm = up.bf16(p + "indexer.k_norm.weight");
   }
   if (config.owns_index(layer)) {
     w->indexer.wq_b = up.fp8(p + "indexer.wq_b");
-    w->indexer.weights_proj = up.bf16(p + "indexer.weights_proj.weight");
+    w->indexer.weights_proj = up.bf16_matrix(p + "indexer.weights_proj.weight");
   }
 }
 
-Status upload_experts(Uploader& up, backend::Backend& backend, int64_t n_experts, const std::string& p,
-                      LayerWeights* w) {
+// `report` is told the part of the experts that is done.
+Status upload_experts(Uploader& up, backend::Backend& backend, int64_t n_experts, const std::string& p, LayerWeights* w,
+                      const std::function<Status(double)>& report) {
   std::vector<tensor::ExpertView> experts;
   experts.reserve(static_cast<size_t>(n_experts));
   for (int64_t e = 0; e < n_experts; ++e) {
     const std::string stem = p + "experts." + std::to_string(e) + ".";
     experts.push_back({up.fp4(stem + "w1"), up.fp4(stem + "w2"), up.fp4(stem + "w3")});
+    DSV41_TRY(up.status());
+    if ((e + 1) % kExpertsPerReport != 0) continue;
+    DSV41_TRY(report(static_cast<double>(e + 1) / static_cast<double>(n_experts)));
   }
-  DSV41_TRY(up.status());
+  if (up.measures()) return {};
   const uint64_t bytes = experts.size() * sizeof(tensor::ExpertView);
   DSV41_TRY_ASSIGN(w->experts, backend.allocate(bytes, backend::MemoryUse::kWorkspace));
   DSV41_TRY_ASSIGN(std::unique_ptr<backend::Queue> queue, backend.create_queue());
@@ -119,33 +179,54 @@ Status upload_layer(Uploader& up, const ModelConfig& config, backend::Backend& b
     w->engram.q_weight = up.bf16(p + "engram.q_weight");
     w->engram.k_weight = up.bf16(p + "engram.k_weight");
   }
-  w->gate = up.bf16(p + "ffn.gate.weight");
+  w->gate = up.bf16_matrix(p + "ffn.gate.weight");
   w->gate_bias = up.f32(p + "ffn.gate.bias");
   w->shared_w1 = up.fp8(p + "ffn.shared_experts.w1");
   w->shared_w2 = up.fp8(p + "ffn.shared_experts.w2");
   w->shared_w3 = up.fp8(p + "ffn.shared_experts.w3");
-  return upload_experts(up, backend, config.n_routed_experts, p + "ffn.", w);
+  return upload_experts(up, backend, config.n_routed_experts, p + "ffn.", w, [&](double part) {
+    return up.report((static_cast<double>(layer) + part) / static_cast<double>(config.num_hidden_layers));
+  });
+}
+
+Status upload_all(Uploader& up, const ModelConfig& config, backend::Backend& backend, Weights* weights) {
+  weights->embed = up.bf16("embed.weight");
+  weights->head = up.bf16_matrix("head.weight");
+  weights->norm = up.bf16("norm.weight");
+  weights->layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    DSV41_TRY(upload_layer(up, config, backend, layer, &weights->layers[static_cast<size_t>(layer)]));
+    DSV41_TRY(up.report(static_cast<double>(layer + 1) / static_cast<double>(config.num_hidden_layers)));
+  }
+  return up.status();
 }
 
 }  // namespace
 
-Result<Weights> upload_weights(const Checkpoint& checkpoint, backend::Backend& backend, const CancelFlag* cancel,
-                               const std::function<bool(double)>& progress) {
-  const ModelConfig& config = checkpoint.config();
+Result<bool> choose_packed(LayoutChoice choice, uint64_t packed_bytes, uint64_t memory_bytes) {
+  if (packed_bytes == 0 || choice == LayoutChoice::kMapped) return false;
+  if (choice == LayoutChoice::kAuto) return packed_bytes <= memory_bytes / 2;
+  if (memory_bytes == 0 || packed_bytes <= memory_bytes) return true;
+  return Status(Code::kNO_MEMORY, "packed weights take " + std::to_string(packed_bytes) + " bytes, the machine has " +
+                                      std::to_string(memory_bytes) + ": use mapped weights");
+}
+
+Result<Weights> upload_weights(const Checkpoint& checkpoint, backend::Backend& backend, const OpenOptions& options) {
   Weights weights;
-  Uploader up(checkpoint, backend, &weights.memory);
-  weights.embed = up.bf16("embed.weight");
-  weights.head = up.bf16("head.weight");
-  weights.norm = up.bf16("norm.weight");
-  weights.layers.resize(static_cast<size_t>(config.num_hidden_layers));
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (cancel && cancel->triggered()) return Status(Code::kCANCELLED, "opening the model was cancelled");
-    DSV41_TRY(upload_layer(up, config, backend, layer, &weights.layers[static_cast<size_t>(layer)]));
-    if (progress && !progress(static_cast<double>(layer + 1) / static_cast<double>(config.num_hidden_layers))) {
-      return Status(Code::kCANCELLED, "opening the model was cancelled by its progress callback");
-    }
+  Uploader up(checkpoint, backend, options);
+  DSV41_TRY(upload_all(up, checkpoint.config(), backend, &weights));
+  const uint64_t memory_bytes = options.memory_bytes ? options.memory_bytes : usable_memory_bytes();
+  DSV41_TRY_ASSIGN(const bool packed, choose_packed(options.layout, up.packed_bytes(), memory_bytes));
+  backend::Buffer memory;
+  if (packed) {
+    weights.packed_bytes = up.packed_bytes();
+    Result<backend::Buffer> allocated = backend.allocate(weights.packed_bytes, backend::MemoryUse::kWeights);
+    if (!allocated.ok()) return std::move(allocated).status().with_context("packed weights");
+    memory = std::move(allocated).value();
   }
-  DSV41_TRY(up.status());
+  up.start(std::move(memory));
+  DSV41_TRY(upload_all(up, checkpoint.config(), backend, &weights));
+  weights.memory = up.take_memory();
   return weights;
 }
 

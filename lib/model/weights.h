@@ -54,16 +54,33 @@ struct LayerWeights {
   backend::Buffer experts;  // device: ExpertView [n_experts]
 };
 
+enum class LayoutChoice : uint8_t {
+  kAuto,    // packed where that takes at most half of the memory, else mapped
+  kMapped,  // the checkpoint's bytes as they lie in its files
+  kPacked,  // matrices copied into the backend's own order
+};
+
+struct OpenOptions {
+  LayoutChoice layout = LayoutChoice::kAuto;
+  uint64_t memory_bytes = 0;                      // of the machine; 0: usable_memory_bytes()
+  const CancelFlag* cancel = nullptr;             // looked at before each tensor
+  std::function<bool(double fraction)> progress;  // may be empty; false cancels
+};
+
 struct Weights {
   tensor::WeightView embed, head;  // [vocab, hidden] bf16
   tensor::WeightView norm;         // [1, hidden] bf16
   std::vector<LayerWeights> layers;
   std::vector<backend::Buffer> memory;  // of the weights that the backend copied
+  uint64_t packed_bytes = 0;            // of these; 0: mapped
 };
 
-// Uploads everything. `progress` (may be empty) gets the fraction done; false from it, or a triggered flag, ends in
-// CANCELLED.
-Result<Weights> upload_weights(const Checkpoint& checkpoint, backend::Backend& backend, const CancelFlag* cancel,
-                               const std::function<bool(double)>& progress);
+// Whether weights that take `packed_bytes` when packed are packed on a machine with `memory_bytes` (0: not known). NO_MEMORY
+// when they are wanted so and do not fit.
+Result<bool> choose_packed(LayoutChoice choice, uint64_t packed_bytes, uint64_t memory_bytes);
+
+// Uploads everything. Progress gets the fraction done; false from it, or a triggered flag, ends in CANCELLED. Packing reads each
+// matrix once, with all threads of the backend, and lets its pages go.
+Result<Weights> upload_weights(const Checkpoint& checkpoint, backend::Backend& backend, const OpenOptions& options);
 
 }  // namespace dsv41::model

@@ -31,8 +31,7 @@ Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(const std::string& folde
 
 Result<std::shared_ptr<const LoadedModel>> LoadedModel::open(const ModelOptions& options) {
   std::shared_ptr<LoadedModel> loaded(new LoadedModel);
-  DSV41_TRY_ASSIGN(loaded->model_,
-                   model::Model::open(options.folder, options.backend, options.cancel, options.progress));
+  DSV41_TRY_ASSIGN(loaded->model_, model::Model::open(options.folder, options.backend, options.open));
   DSV41_TRY_ASSIGN(loaded->tokenizer_, load_tokenizer(options.folder, loaded->vocab_size()));
   loaded->eos_token_ = loaded->tokenizer_ ? loaded->tokenizer_->find_added(kEosLiteral) : -1;
   if (loaded->eos_token_ < 0) loaded->eos_token_ = static_cast<int32_t>(loaded->config().eos_token_id);

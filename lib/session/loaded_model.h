@@ -18,10 +18,9 @@
 namespace dsv41::session {
 
 struct ModelOptions {
-  std::string folder;                             // checkpoint folder
-  std::shared_ptr<backend::Backend> backend;      // where the weights go; not null
-  const CancelFlag* cancel = nullptr;             // looked at between tensors
-  std::function<bool(double fraction)> progress;  // may be empty; false cancels
+  std::string folder;                         // checkpoint folder
+  std::shared_ptr<backend::Backend> backend;  // where the weights go; not null
+  model::OpenOptions open;                    // layout of the weights, cancel, progress
 };
 
 class LoadedModel {

@@ -427,6 +427,19 @@ TEST_SUITE("api/lifecycle") {
     }
   }
 
+  TEST_CASE("the layout of the weights is the host's choice, and shows in the model") {
+    auto options = make<dsv41_model_options>();
+    options.folder = kNanoFolder.data();
+    options.folder_size = kNanoFolder.size();
+    options.weight_layout = DSV41_WEIGHTS_MAPPED;
+    CHECK(Model(nano_runtime(), options).info().packed_weight_bytes == 0);
+    options.weight_layout = DSV41_WEIGHTS_PACKED;
+    CHECK(Model(nano_runtime(), options).info().packed_weight_bytes > 10'000'000);
+    options.backends = "ref";  // has one layout
+    options.backends_size = 3;
+    CHECK(Model(nano_runtime(), options).info().packed_weight_bytes == 0);
+  }
+
   TEST_CASE("a forced CPU target shows in the model") {
     auto options = make<dsv41_runtime_options>();
     options.cpu_target = DSV41_CPU_TARGET_SCALAR;

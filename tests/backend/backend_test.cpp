@@ -82,6 +82,25 @@ TEST_SUITE("backend/backend") {
     CHECK(std::memcmp(moved.view.codes, bytes + 1, 16) == 0);
   }
 
+  TEST_CASE("cpu packs matrices into the memory that it is given, and nothing else; ref packs nothing") {
+    const std::vector<std::byte> codes(16 * 64, std::byte{0x38}), scales(2, std::byte{127});
+    backend::HostWeight weight{tensor::WeightFormat::kFp8Tile32, 16, 64, codes.data(), scales.data()};
+    auto cpu = backend::create_backend("cpu", {}).value(), ref = backend::create_backend("ref", {}).value();
+    CHECK(cpu->packed_bytes(weight) == 0);
+    weight.is_matrix = true;
+    CHECK(ref->packed_bytes(weight) == 0);
+    const uint64_t bytes = cpu->packed_bytes(weight);
+    REQUIRE(bytes >= 16 * 64 + 2);
+    const backend::Buffer memory = cpu->allocate(bytes, backend::MemoryUse::kWeights).value();
+    CHECK(reinterpret_cast<uintptr_t>(memory.data()) % (2 << 20) == 0);
+    const tensor::WeightView view = cpu->upload_packed(weight, memory.data());
+    CHECK(view.layout == tensor::WeightLayout::kPacked);
+    CHECK(view.codes == memory.data());
+    CHECK(memory.as<uint8_t>()[16 * 64 - 1] == 0x38);
+    weight.format = tensor::WeightFormat::kF32;
+    CHECK(cpu->packed_bytes(weight) == 0);
+  }
+
   TEST_CASE("an op with bad arguments answers a status") {
     for (const char* name : backend::backend_names()) {
       auto backend = backend::create_backend(name, {}).value();

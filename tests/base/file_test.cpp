@@ -31,6 +31,23 @@ TEST_SUITE("base/file") {
     }
   }
 
+  TEST_CASE("released pages leave this process's memory and come back with their bytes") {
+    const auto file_kilobytes = [] {
+      const std::string text = read_system_file("/proc/self/status", 1 << 20).value();
+      const size_t at = text.find("RssFile:");
+      return at == text.npos ? -1L : std::stol(text.substr(at + 8));
+    };
+    if (file_kilobytes() < 0) return;  // a system that does not count them
+    const TempFolder folder;
+    const std::string content(8 << 20, 'x');
+    const MappedFile mapped = MappedFile::open(folder.write("f", content)).value();
+    CHECK(text_of(mapped) == content);
+    const long before = file_kilobytes();
+    mapped.release_pages(100, content.size() - 100);
+    CHECK(file_kilobytes() < before - 7000);
+    CHECK(text_of(mapped) == content);
+  }
+
   TEST_CASE("files without a size are read to their end") {
     const Result<std::string> text = read_system_file("/proc/self/status", 1 << 20);
     REQUIRE(text.ok());

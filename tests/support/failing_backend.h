@@ -38,6 +38,10 @@ class FailingBackend final : public backend::Backend {
   int n_threads() const override { return inner_->n_threads(); }
   Result<backend::Buffer> allocate(uint64_t bytes, backend::MemoryUse use) override;
   Result<backend::DeviceWeight> upload(const backend::HostWeight& weight) override { return inner_->upload(weight); }
+  uint64_t packed_bytes(const backend::HostWeight& weight) const override { return inner_->packed_bytes(weight); }
+  tensor::WeightView upload_packed(const backend::HostWeight& weight, std::byte* to) override {
+    return inner_->upload_packed(weight, to);
+  }
   Result<std::unique_ptr<backend::Queue>> create_queue() override;
   void discard(void* data, uint64_t bytes) override { inner_->discard(data, bytes); }
 

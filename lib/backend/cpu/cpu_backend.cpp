@@ -11,6 +11,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "base/float_state.h"
 #include "kernels/common/cpu_features.h"
+#include "kernels/gemm/packed_weight.h"
 
 namespace dsv41::backend {
 namespace {
@@ -26,9 +27,10 @@ class HostBackend : public Backend {
   explicit HostBackend(const Allocator& allocator) : allocator_(allocator) {}
 
   Result<Buffer> allocate(uint64_t bytes, MemoryUse use) override {
-    void* data = use == MemoryUse::kArena ? map_arena(bytes) : allocate_aligned(allocator_, bytes);
+    void* data = use == MemoryUse::kWorkspace ? allocate_aligned(allocator_, bytes) : map_arena(bytes);
     if (!data) return Status(Code::kNO_MEMORY, "cannot get " + std::to_string(bytes) + " bytes");
-    if (use == MemoryUse::kArena) place_arena(data, std::max<uint64_t>(bytes, 1));
+    if (use != MemoryUse::kWorkspace) place_arena(data, std::max<uint64_t>(bytes, 1));
+    if (use == MemoryUse::kWeights) madvise(data, bytes, MADV_HUGEPAGE);  // advice: without it products are slower
     return Buffer(shared_from_this(), data, bytes, use);
   }
 
@@ -57,10 +59,10 @@ class HostBackend : public Backend {
   virtual void place_arena(void*, uint64_t) {}
 
   void free(void* data, uint64_t bytes, MemoryUse use) override {
-    if (use == MemoryUse::kArena) {
-      munmap(data, bytes ? bytes : 1);
-    } else {
+    if (use == MemoryUse::kWorkspace) {
       free_aligned(allocator_, data);
+    } else {
+      munmap(data, bytes ? bytes : 1);
     }
   }
 
@@ -115,6 +117,8 @@ class RefBackend final : public HostBackend {
   const char* name() const override { return "ref"; }
   const std::string& numeric_class() const override { return numeric_class_; }
   int n_threads() const override { return 1; }
+  uint64_t packed_bytes(const HostWeight&) const override { return 0; }
+  tensor::WeightView upload_packed(const HostWeight&, std::byte*) override { return {}; }
   Result<std::unique_ptr<Queue>> create_queue() override { return std::unique_ptr<Queue>(new RefQueue); }
 
  private:
@@ -205,6 +209,12 @@ class CpuBackend final : public HostBackend {
   const char* name() const override { return "cpu"; }
   const std::string& numeric_class() const override { return numeric_class_; }
   int n_threads() const override { return pool_.n_threads(); }
+  uint64_t packed_bytes(const HostWeight& weight) const override {
+    return weight.is_matrix ? kernels::packed_bytes(weight.format, weight.rows, weight.cols) : 0;
+  }
+  tensor::WeightView upload_packed(const HostWeight& weight, std::byte* to) override {
+    return kernels::pack_weight({weight.format, weight.rows, weight.cols, weight.codes, weight.scales}, to, pool_);
+  }
   Result<std::unique_ptr<Queue>> create_queue() override { return std::unique_ptr<Queue>(new CpuQueue(context_)); }
 
  protected:
