@@ -27,8 +27,8 @@ using tensor::WeightView;
 
 #define DSV41_STEP static inline __attribute__((always_inline)) DSV41_AVX512
 
-constexpr int kBands = 4;                 // side by side
-constexpr int64_t kPrefetchBytes = 2048;  // ahead in each
+constexpr int kBands = 4;                              // side by side
+constexpr int64_t kFarBytes = 4096, kNearBytes = 512;  // ahead in each: into the second cache, into the first
 constexpr int64_t kLineBytes = 64;
 
 // Exponent fields of fp32 between which the values of a row lie, zeros apart.
@@ -79,8 +79,16 @@ DSV41_STEP __m512i e4m3_halves(__m256i codes) {
 DSV41_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
 DSV41_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
 
-DSV41_STEP void prefetch(const uint8_t* from) {
-  _mm_prefetch(reinterpret_cast<const char*>(from + kPrefetchBytes), _MM_HINT_T0);
+// The line at `from` is read now. `far`: what is kFarBytes ahead, beyond the band's end in the band that follows these.
+DSV41_STEP void prefetch(const uint8_t* from, int64_t far) {
+  _mm_prefetch(reinterpret_cast<const char*>(from + far), _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(from + kNearBytes), _MM_HINT_T0);
+}
+
+// That distance where a strip begins at `offset` of its band and kN bands are read side by side.
+template <int kN>
+DSV41_STEP int64_t far_distance(int64_t offset, int64_t band_bytes) {
+  return offset + kFarBytes < band_bytes ? kFarBytes : kFarBytes + (kN - 1) * band_bytes;
 }
 
 // The strip's activations as floats; columns from `cols` on are zero.
@@ -125,12 +133,13 @@ DSV41_AVX512 void fp8_bands(const WeightView& weight, int64_t first_band, const 
       store_scaled(values, scales[(first_band + t) / 2 * n_strips + col / kTileCols], scaled[t]);
     }
     const uint8_t* const strip = codes + col * kBandRows;
+    const int64_t far = far_distance<kN>(col * kBandRows, band_bytes);
 #pragma GCC unroll 2
     for (int c = 0; c < kTileCols; c += 2) {
 #pragma GCC unroll 4
       for (int t = 0; t < kN; ++t) {
         const uint8_t* const at = strip + t * band_bytes + c * kBandRows;
-        if (c % 4 == 0) prefetch(at);
+        if (c % 4 == 0) prefetch(at, far);
         const __m512i halves = e4m3_halves(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
         sum[t] = _mm512_fmadd_ps(_mm512_set1_ps(scaled[t][c]), low_floats(halves), sum[t]);
         sum[t] = _mm512_fmadd_ps(_mm512_set1_ps(scaled[t][c + 1]), high_floats(halves), sum[t]);
@@ -156,12 +165,13 @@ DSV41_AVX512 void bf16_bands(const WeightView& weight, int64_t first_band, const
     _mm512_store_ps(wide, values[0]);
     _mm512_store_ps(wide + 16, values[1]);
     const uint8_t* const strip = pairs + col * kBandRows * 2;
+    const int64_t far = far_distance<kN>(col * kBandRows * 2, band_bytes);
 #pragma GCC unroll 2
     for (int c = 0; c < kTileCols; c += 2) {
 #pragma GCC unroll 4
       for (int t = 0; t < kN; ++t) {
         const uint8_t* const at = strip + t * band_bytes + c / 2 * kLineBytes;
-        prefetch(at);
+        prefetch(at, far);
         const __m512i pair = _mm512_load_si512(at);
         const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
         const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pair, high_words));
