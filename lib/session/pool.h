@@ -65,10 +65,10 @@ struct PoolCounters {
 // Scratch memory of the forward pass, kept between calls. Any thread; each Forward is lent to one call at a time.
 class ForwardCache {
  public:
-  explicit ForwardCache(const model::Model& model) : model_(model) {}
+  explicit ForwardCache(const model::Model& model) : model_(model) { idle_.reserve(kMaxIdle); }
   // The smallest idle one that is large enough, or a new one.
   Result<std::unique_ptr<model::Forward>> take(int64_t rows, int64_t positions);
-  void give_back(std::unique_ptr<model::Forward> forward);
+  void give_back(std::unique_ptr<model::Forward> forward);  // takes no memory
 
  private:
   static constexpr size_t kMaxIdle = 4;  // more are freed

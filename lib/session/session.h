@@ -230,6 +230,7 @@ class Session {
   void undo(Call& call);
   void finish(Call& call, RunResult* result);
   int64_t open_low_after(const Call& call) const;
+  void reserve_lists(const Call& call);
   void seal_pages(Call& call);
   void count(const Call& call, RunResult* result);
   void count_cancel(const CancelFlag* cancel);

@@ -62,7 +62,7 @@ struct Session::Call {
   backend::Buffer saved_windows, saved_open_rows;  // the slot before the call, when chunks commit one by one in place
   bool committed = false;                          // some chunk has changed the window slot
   std::shared_ptr<std::vector<float>> logits;      // of the last row
-  std::vector<float> logprobs;
+  std::shared_ptr<std::vector<float>> logprobs;
   int64_t logprobs_first = 0;
   uint64_t begin_ns = 0;
 
@@ -196,6 +196,7 @@ Status Session::run_steps(Call& call) {
   try {
     DSV41_TRY(check_call(call));
     DSV41_TRY(begin(call));
+    reserve_lists(call);
     if (call.n_rows() == 0) return Status();
     DSV41_TRY(run_chunks(call));
     return call.full ? Status() : run_decoder(call);
@@ -222,13 +223,14 @@ Status Session::choose(Call& call) {
   const int64_t n_given = static_cast<int64_t>(call.given.size());
   const bool exact = call.policy.encoder == EncoderReplay::kExact;
   for (;;) {
-    DSV41_TRY_ASSIGN(call.start, choose_start(append ? std::span<const int32_t>() : call.given, append,
-                                              append ? position_ + n_given : n_given, call.policy, call.fetched));
-    if (!call.start.records) return Status();
     try {
+      DSV41_TRY_ASSIGN(call.start, choose_start(append ? std::span<const int32_t>() : call.given, append,
+                                                append ? position_ + n_given : n_given, call.policy, call.fetched));
+      if (!call.start.records) return Status();
       DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
-    } catch (const std::bad_alloc&) {  // computing needs less memory than reading
-      call.fetched = Fetched();
+    } catch (const std::bad_alloc&) {
+      if (!call.fetched.may_look) throw;
+      call.fetched = Fetched();  // computing needs less memory than reading
       call.fetched.may_look = false;
     }
   }
@@ -439,14 +441,15 @@ Status Session::read_logits(Call& call, int64_t first_position, int64_t n_rows) 
     if (end < length) return Status();
     return call.forward->logits(n_rows - 1, 1, call.logits->data());
   }
-  if (call.logprobs.empty()) {
+  if (!call.logprobs) {
+    call.logprobs = std::make_shared<std::vector<float>>();
     // The first token that this call's rows predict is the second one; the session's own logits predict the first, if
     // the call goes on from its tokens.
     const bool goes_on = call.kind != Call::Kind::kSync || common_prefix(call.given) == position_;
     call.logprobs_first = first_position + 1;
     if (first_position == position_ && has_logits() && goes_on) {
       call.logprobs_first = first_position;
-      call.logprobs.push_back(log_probability(*logits_, *call.token(first_position)));
+      call.logprobs->push_back(log_probability(*logits_, *call.token(first_position)));
     }
   }
   const int64_t vocab = config().vocab_size;
@@ -457,12 +460,20 @@ Status Session::read_logits(Call& call, int64_t first_position, int64_t n_rows) 
     const std::span<const float> logits(rows.data() + row % kLogprobRows * vocab, static_cast<size_t>(vocab));
     const int64_t next = first_position + row + 1;
     if (next < length) {
-      call.logprobs.push_back(log_probability(logits, *call.token(next)));
+      call.logprobs->push_back(log_probability(logits, *call.token(next)));
     } else {
       call.logits->assign(logits.begin(), logits.end());
     }
   }
   return Status();
+}
+
+// Room for the lists that finish() changes, which has nobody to tell that there is none.
+void Session::reserve_lists(const Call& call) {
+  const kv::KvRef& kv = call.copy ? call.copy : kv_;
+  const int64_t n_tail = call.plan().length - kv->n_sealed() * kv::kPageTokens + kv::kPageTokens;
+  tail_.reserve(static_cast<size_t>(std::max<int64_t>(0, n_tail)));
+  tail_provenance_.reserve(tail_provenance_.size() + 2);
 }
 
 // ---- Parts
@@ -564,7 +575,7 @@ void Session::finish(Call& call, RunResult* result) {
     if (call.kind != Call::Kind::kReplay && !call.one_token) keep_windows(position_ - 1);
   }
   if (call.options.want_logprobs && call.n_rows() > 0) {
-    logprobs_ = std::make_shared<const std::vector<float>>(std::move(call.logprobs));
+    logprobs_ = std::move(call.logprobs);
     logprobs_first_ = call.logprobs_first;
   }
   count(call, result);
@@ -581,13 +592,16 @@ int64_t Session::open_low_after(const Call& call) const {
   return std::max(low, even(plan.length - 1) - 2 * (kernels::kOpenRowSlots - 1));
 }
 
-// Full pages become shareable; tail_ and its lists begin behind them. A device that fails here leaves pages private,
-// and the next call tries again.
+// Full pages become shareable; tail_ and its lists begin behind them. A device that fails here, or memory that lacks,
+// leaves pages private, and the next call tries again.
 void Session::seal_pages(Call& call) {
   const int64_t first = kv_->n_sealed() * kv::kPageTokens;
-  (void)kv_.seal({call.token(first), static_cast<size_t>(position_ - first)}, windows_provenance_,
-                 call.forward->queue());
-  (void)call.forward->queue().wait();
+  try {
+    (void)kv_.seal({call.token(first), static_cast<size_t>(position_ - first)}, windows_provenance_,
+                   call.forward->queue());
+    (void)call.forward->queue().wait();
+  } catch (const std::bad_alloc&) {
+  }
   const int64_t tail_first = kv_->n_sealed() * kv::kPageTokens;
   tail_.assign(call.token(tail_first), call.token(position_));
   while (tail_provenance_.size() > 1 && tail_provenance_[1].first <= tail_first) {

@@ -1,41 +1,14 @@
 // A store whose n-th allocation, or n-th call of its volume, fails, for n = 1, 2, 3, ... until nothing fails any more.
 // Whatever fails, the store stays in order, what a put or flush has reported is there when it is opened anew, and every
-// record that can be read is the one that was stored. This program has its own operator new.
+// record that can be read is the one that was stored.
 #include <doctest/doctest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <new>
 
 #include "store/store_fixture.h"
-
-namespace {
-
-std::atomic<int64_t> allocations_left{INT64_MAX};
-
-void* allocate_or_null(size_t n_bytes) noexcept {
-  if (allocations_left.fetch_sub(1, std::memory_order_relaxed) == 1) return nullptr;
-  return std::malloc(n_bytes ? n_bytes : 1);
-}
-
-void* allocate(size_t n_bytes) {
-  void* const memory = allocate_or_null(n_bytes);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t n_bytes) { return allocate(n_bytes); }
-void* operator new[](size_t n_bytes) { return allocate(n_bytes); }
-void* operator new(size_t n_bytes, const std::nothrow_t&) noexcept { return allocate_or_null(n_bytes); }
-void* operator new[](size_t n_bytes, const std::nothrow_t&) noexcept { return allocate_or_null(n_bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+#include "support/allocation_fault.h"
 
 namespace dsv41::test {
 namespace {
@@ -194,12 +167,12 @@ TEST_SUITE("store/store_fault") {
           // Only what the store does counts, so each part has its own share of the allocations.
           static int64_t left = 0;
           if (!life.store().store) left = n;
-          allocations_left = left > 0 ? left : INT64_MAX;
+          if (left > 0) fail_allocation(left);
           try {
             part();
           } catch (const std::bad_alloc&) {
           }
-          const int64_t now_left = allocations_left.exchange(INT64_MAX);
+          const int64_t now_left = end_failing_allocations();
           if (left > 0 && now_left <= 0) struck = true;
           left = left > 0 ? now_left : 0;
         });
