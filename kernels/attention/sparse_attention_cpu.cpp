@@ -1,7 +1,8 @@
 // Attention core on the CPU. Rows are taken in batches of as many as there are threads. Each batch runs in two phases,
 // both cut over threads: (row, some keys) decodes records to BF16 (exact) in scratch, once for all heads; (row, 16
-// heads) runs the softmax with lanes = heads, so that nothing is ever summed across lanes. Scratch: about 1 MB a row at
-// real dimensions, allocated by the calling thread.
+// heads) runs the softmax with lanes = heads, so that nothing is ever summed across lanes. Where that makes fewer items
+// than keep the threads busy (a decode has 4), the second phase runs as three: logits of some keys, softmax, values of
+// some channels. Scratch: about 1 MB a row at real dimensions, allocated by the calling thread.
 //
 // fp32 order, the same on every target and for every batch and cut; keys oldest window row first, then selected
 // ascending:
@@ -29,10 +30,12 @@
 namespace dsv41::kernels {
 namespace {
 
-constexpr int kHeads = 16;          // heads of one work item: one AVX-512 register of fp32
-constexpr int kChunk = 128;         // dims of keys that are widened at a time
-constexpr int64_t kTileKeys = 32;   // keys whose values are added while they lie in the L1 cache
-constexpr int64_t kGrainKeys = 16;  // keys worth a thread of their own
+constexpr int kHeads = 16;              // heads of one work item: one AVX-512 register of fp32
+constexpr int kChunk = 128;             // dims of keys that are widened at a time
+constexpr int64_t kTileKeys = 32;       // keys whose values are added while they lie in the L1 cache
+constexpr int64_t kGrainKeys = 16;      // keys worth a thread of their own
+constexpr int64_t kChannels = 32;       // of the values, of one work item: the widest strip
+constexpr int64_t kItemsPerThread = 2;  // fewer than these are cut further
 constexpr float kLargestSinkGap = 80.0f;
 
 // Where the keys of one query row lie.
@@ -130,7 +133,9 @@ struct HeadGroup {
     float* q_lanes;  // scratch [dim, kHeads] until the logits are known: q as fp32, missing heads are zero
     float* values;   // then the same memory, [kHeads, dim]: weighted sums of the keys
   };
-  float* logits;  // scratch [n_keys, kHeads]: logits, then bf16(e)
+  float* logits;   // scratch [n_keys, kHeads]: logits, then bf16(e)
+  float* sum;      // scratch [kHeads]: the denominators
+  float* rescale;  // scratch [kHeads]: what the numerators are multiplied with
   int64_t n_heads, n_keys, dim;
   float scale;
 };
@@ -169,15 +174,15 @@ DSV41_DISPATCH(key_logits_by_8, key_logits_body<8>)
 DSV41_DISPATCH(key_logits_by_4, key_logits_body<4>)
 DSV41_DISPATCH(key_logits_by_1, key_logits_body<1>)
 
-// Turns logits into bf16(e); sum[kHeads]: the denominators, rescale[kHeads]: what numerators are multiplied with.
-DSV41_INLINE void softmax_body(const HeadGroup& group, float* sum, float* rescale) {
+// Turns logits into bf16(e), and fills sum and rescale.
+DSV41_INLINE void softmax_body(const HeadGroup& group) {
+  float sum[kHeads] = {}, rescale[kHeads];
   float largest[kHeads], sink[kHeads] = {};
   for (int h = 0; h < kHeads; ++h) largest[h] = -std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < group.n_keys; ++i) {
     const float* logit = group.logits + i * kHeads;
     for (int h = 0; h < kHeads; ++h) largest[h] = logit[h] > largest[h] ? logit[h] : largest[h];
   }
-  std::fill_n(sum, kHeads, 0.0f);
   for (int64_t i = 0; i < group.n_keys; ++i) {
     float* logit = group.logits + i * kHeads;
     for (int h = 0; h < kHeads; ++h) {
@@ -194,15 +199,18 @@ DSV41_INLINE void softmax_body(const HeadGroup& group, float* sum, float* rescal
     rescale[h] = above > kLargestSinkGap ? down : 1.0f;
     sum[h] = above > kLargestSinkGap ? __builtin_fmaf(sum[h], down, 1.0f) : sum[h] + up;
   }
+  std::copy_n(sum, kHeads, group.sum);
+  std::copy_n(rescale, kHeads, group.rescale);
 }
 
 DSV41_DISPATCH(softmax, softmax_body)
 
-// Adds bf16(e) * key of keys [first, last) to values; kStrip channels at a time.
+// Adds bf16(e) * key of keys [first, last) to values of channels [channel, end); kStrip channels at a time.
 template <int kRows>
-DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t last) {
+DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t last, int64_t channel, int64_t end) {
   constexpr int kStrip = 4 * kRows;
-  for (int64_t begin = 0; begin < group.dim; begin += kStrip) {
+  static_assert(kChannels % kStrip == 0);
+  for (int64_t begin = channel; begin < end; begin += kStrip) {
     for (int head = 0; head < kHeads; head += kRows) {
       float* values = group.values + head * group.dim + begin;
       float sum[kRows][kStrip];
@@ -230,31 +238,36 @@ DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t
 DSV41_DISPATCH(add_values_8_rows, add_values_body<8>)
 DSV41_DISPATCH(add_values_4_rows, add_values_body<4>)
 
-void attend(CpuTarget target, const HeadGroup& group) {
-  const bool is_wide = target == CpuTarget::kAvx512;  // 32 registers of 16 lanes
+bool is_wide(CpuTarget target) { return target == CpuTarget::kAvx512; }  // 32 registers of 16 lanes
+
+void spread_query(const HeadGroup& group) {
   for (int64_t i = 0; i < group.dim; ++i) {
     for (int h = 0; h < kHeads; ++h) {
       group.q_lanes[i * kHeads + h] = h < group.n_heads ? bf16_to_f32(group.q[h * group.dim + i]) : 0.0f;
     }
   }
-  const int64_t tiled = group.n_keys / (is_wide ? 8 : 4) * (is_wide ? 8 : 4);
-  const auto logits = is_wide ? key_logits_by_8<const HeadGroup&, int64_t, int64_t>
-                              : key_logits_by_4<const HeadGroup&, int64_t, int64_t>;
-  logits(target, group, 0, tiled);
-  key_logits_by_1<const HeadGroup&, int64_t, int64_t>(target, group, tiled, group.n_keys);
+}
 
-  float sum[kHeads], rescale[kHeads];
-  softmax<const HeadGroup&, float*, float*>(target, group, sum, rescale);
+void key_logits(CpuTarget target, const HeadGroup& group, int64_t first, int64_t last) {
+  const int64_t at_once = is_wide(target) ? 8 : 4;
+  const int64_t tiled = first + (last - first) / at_once * at_once;
+  const auto by_several = is_wide(target) ? key_logits_by_8<const HeadGroup&, int64_t, int64_t>
+                                          : key_logits_by_4<const HeadGroup&, int64_t, int64_t>;
+  by_several(target, group, first, tiled);
+  key_logits_by_1<const HeadGroup&, int64_t, int64_t>(target, group, tiled, last);
+}
 
-  std::fill_n(group.values, group.dim * kHeads, 0.0f);
-  const auto add_values = is_wide ? add_values_8_rows<const HeadGroup&, int64_t, int64_t>
-                                  : add_values_4_rows<const HeadGroup&, int64_t, int64_t>;
+// Channels [channel, end) of the outputs.
+void weigh_values(CpuTarget target, const HeadGroup& group, int64_t channel, int64_t end) {
+  for (int64_t h = 0; h < kHeads; ++h) std::fill_n(group.values + h * group.dim + channel, end - channel, 0.0f);
+  const auto add_values = is_wide(target) ? add_values_8_rows<const HeadGroup&, int64_t, int64_t, int64_t, int64_t>
+                                          : add_values_4_rows<const HeadGroup&, int64_t, int64_t, int64_t, int64_t>;
   for (int64_t i = 0; i < group.n_keys; i += kTileKeys) {
-    add_values(target, group, i, std::min(i + kTileKeys, group.n_keys));
+    add_values(target, group, i, std::min(i + kTileKeys, group.n_keys), channel, end);
   }
   for (int64_t h = 0; h < group.n_heads; ++h) {
-    for (int64_t i = 0; i < group.dim; ++i) {
-      group.o[h * group.dim + i] = f32_to_bf16(group.values[h * group.dim + i] * rescale[h] / sum[h]);
+    for (int64_t i = channel; i < end; ++i) {
+      group.o[h * group.dim + i] = f32_to_bf16(group.values[h * group.dim + i] * group.rescale[h] / group.sum[h]);
     }
   }
 }
@@ -263,14 +276,87 @@ void attend(CpuTarget target, const HeadGroup& group) {
 struct Scratch {
   Scratch(int64_t n_rows, int64_t n_groups, int64_t max_keys, int64_t dim)
       : key_stride(max_keys * dim),
-        group_stride((dim + max_keys) * kHeads),
+        group_stride((dim + max_keys + 2) * kHeads),
         keys(std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(n_rows * key_stride))),
         groups(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n_rows * n_groups * group_stride))) {}
   int64_t key_stride;                // elements: the keys of one row
-  int64_t group_stride;              // elements: q_lanes and logits of one head group
+  int64_t group_stride;              // elements: q_lanes, sum, rescale and logits of one head group
   std::unique_ptr<uint16_t[]> keys;  // [n_rows, max_keys, dim] bf16
-  std::unique_ptr<float[]> groups;   // [n_rows, n_groups, dim + max_keys, kHeads]
+  std::unique_ptr<float[]> groups;   // [n_rows, n_groups, dim + 2 + max_keys, kHeads]
 };
+
+// Item `item` of a batch: a row and 16 of its heads. No keys: its outputs are zeros, and there is nothing more to do.
+HeadGroup head_group(const SparseAttentionArgs& args, int64_t first_row, int64_t item, const Scratch& scratch) {
+  const int64_t n_groups = (args.n_heads + kHeads - 1) / kHeads;
+  const int64_t row = item / n_groups, head = item % n_groups * kHeads;
+  const int64_t offset = ((first_row + row) * args.n_heads + head) * args.dim;
+  float* group = &scratch.groups[item * scratch.group_stride];
+  float* sums = group + args.dim * kHeads;
+  return {args.q + offset,
+          args.sink + head,
+          &scratch.keys[row * scratch.key_stride],
+          args.o + offset,
+          {group},
+          sums + 2 * kHeads,
+          sums,
+          sums + kHeads,
+          std::min<int64_t>(kHeads, args.n_heads - head),
+          row_keys(args, first_row + row).n_keys,
+          args.dim,
+          static_cast<float>(1 / std::sqrt(static_cast<double>(args.dim)))};
+}
+
+void attend_whole(CpuTarget target, const HeadGroup& group) {
+  if (group.n_keys == 0) {
+    std::fill_n(group.o, group.n_heads * group.dim, uint16_t{0});
+    return;
+  }
+  spread_query(group);
+  key_logits(target, group, 0, group.n_keys);
+  softmax<const HeadGroup&>(target, group);
+  weigh_values(target, group, 0, group.dim);
+}
+
+// The same for few items: each step is cut further, and the next begins when all of it is done.
+template <class GroupOf>
+void attend_in_steps(const CpuContext& context, int64_t n_items, int64_t max_keys, int64_t dim,
+                     const GroupOf& group_of) {
+  const auto step = [&](int64_t n_parts, const auto& body) {
+    context.parallel->run(n_items * n_parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) body(group_of(i / n_parts), i % n_parts);
+    });
+  };
+  step(1, [](const HeadGroup& group, int64_t) { spread_query(group); });
+  step((max_keys + kTileKeys - 1) / kTileKeys, [&](const HeadGroup& group, int64_t tile) {
+    const int64_t first = tile * kTileKeys, last = std::min(first + kTileKeys, group.n_keys);
+    if (first < last) key_logits(context.target, group, first, last);
+  });
+  step(1, [&](const HeadGroup& group, int64_t) {
+    if (group.n_keys > 0) softmax<const HeadGroup&>(context.target, group);
+  });
+  step((dim + kChannels - 1) / kChannels, [&](const HeadGroup& group, int64_t strip) {
+    const int64_t channel = strip * kChannels, end = std::min(channel + kChannels, dim);
+    if (group.n_keys > 0) {
+      weigh_values(context.target, group, channel, end);
+    } else {
+      for (int64_t h = 0; h < group.n_heads; ++h) std::fill_n(group.o + h * dim + channel, end - channel, uint16_t{0});
+    }
+  });
+}
+
+void attend(const SparseAttentionArgs& args, const CpuContext& context, int64_t first_row, int64_t n_rows,
+            int64_t max_keys, const Scratch& scratch) {
+  const int64_t n_items = n_rows * ((args.n_heads + kHeads - 1) / kHeads);
+  const auto group_of = [&](int64_t item) { return head_group(args, first_row, item, scratch); };
+  const int64_t n_threads = context.parallel->n_threads();
+  if (n_threads > 1 && n_items < kItemsPerThread * n_threads) {
+    attend_in_steps(context, n_items, max_keys, args.dim, group_of);
+    return;
+  }
+  context.parallel->run(n_items, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) attend_whole(context.target, group_of(item));
+  });
+}
 
 void run_batch(const SparseAttentionArgs& args, const CpuContext& context, int64_t first_row, int64_t n_rows,
                int64_t max_keys, Scratch& scratch) {
@@ -284,23 +370,7 @@ void run_batch(const SparseAttentionArgs& args, const CpuContext& context, int64
       begin += last - key;
     }
   });
-  const int64_t n_groups = (args.n_heads + kHeads - 1) / kHeads;
-  context.parallel->run(n_rows * n_groups, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t row = item / n_groups, head = item % n_groups * kHeads;
-      const int64_t n_heads = std::min<int64_t>(kHeads, args.n_heads - head);
-      const int64_t n_keys = row_keys(args, first_row + row).n_keys;
-      const int64_t offset = ((first_row + row) * args.n_heads + head) * args.dim;
-      if (n_keys == 0) {
-        std::fill_n(args.o + offset, n_heads * args.dim, uint16_t{0});
-        continue;
-      }
-      float* group = &scratch.groups[item * scratch.group_stride];
-      attend(context.target, {args.q + offset, args.sink + head, &scratch.keys[row * scratch.key_stride],
-                              args.o + offset, group, group + args.dim * kHeads, n_heads, n_keys, args.dim,
-                              static_cast<float>(1 / std::sqrt(static_cast<double>(args.dim)))});
-    }
-  });
+  attend(args, context, first_row, n_rows, max_keys, scratch);
 }
 
 }  // namespace

@@ -9,7 +9,13 @@
 namespace dsv41::kernels {
 namespace {
 
-constexpr int64_t kGrainTiles = 4;
+// Tiles worth a thread of their own: about 10 us of products, so that narrow matrices too have a piece for each of many
+// threads.
+int64_t grain_tiles(const LinearArgs& args) {
+  constexpr int64_t kGrainProducts = 1 << 16, kMostTiles = 4;
+  const int64_t tile_products = kTileRows * args.weight.cols * std::min<int64_t>(kTokenRows, args.n_rows);
+  return std::clamp<int64_t>(kGrainProducts / std::max<int64_t>(tile_products, 1), 1, kMostTiles);
+}
 
 TokenRows token_rows(const LinearArgs& args, int64_t first, int64_t group) {
   const int64_t in = args.weight.cols;
@@ -35,7 +41,7 @@ void linear_cpu(const LinearArgs& args, const CpuContext& context) {
   const int64_t n_tiles = (group_out + kTileRows - 1) / kTileRows;
   const int64_t n_parts = (args.n_rows + kTokenRows - 1) / kTokenRows;
   // Item: (64 token rows, group, 16 output rows), the last fastest.
-  context.parallel->run(n_parts * args.n_groups * n_tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
+  context.parallel->run(n_parts * args.n_groups * n_tiles, grain_tiles(args), [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end;) {
       const int64_t tile = item % n_tiles, group = item / n_tiles % args.n_groups;
       const int64_t first_row = item / n_tiles / args.n_groups * kTokenRows;
