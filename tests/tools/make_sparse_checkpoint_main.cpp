@@ -15,6 +15,7 @@
 //
 //   build/bin/dsv41-chat --model FOLDER
 //   DSV41_SPARSE_CHECKPOINT=FOLDER build/bin/test_real_size
+//   DSV41_SPARSE_CHECKPOINT=FOLDER build/bin/bench_real_size
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
