@@ -8,24 +8,17 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/exp_parts.h"
+
 namespace dsv41 {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// ln 2 in two parts; the first has 29 bits, so its product with an exponent is exact.
-constexpr double kLn2High = 0x1.62e42ffp-1, kLn2Low = -0x1.718432a1b0e26p-35;
-constexpr double kLog2E = 0x1.71547652b82fep+0;
 // pi / 2 in three parts of 53 bits.
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0, kHalfPi2 = 0x1.1a62633145c07p-54, kHalfPi3 = -0x1.f1976b7ed8fbcp-110;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
-
-// Nearest integer, ties to even, of |x| < 2^51: the sum has no bits below 1.
-double round_to_integer(double x) {
-  constexpr double kShift = 0x1.8p52;
-  return (x + kShift) - kShift;
-}
 
 // 2^k for a normal result: -1022 <= k <= 1023.
 double pow2(int k) { return std::bit_cast<double>(static_cast<uint64_t>(k + 1023) << 52); }
@@ -106,35 +99,6 @@ double sin_of_quadrant(const Angle& angle, int quadrant) {
   return (quadrant & 2) ? -value : value;
 }
 
-// exp(x) = 2^k (high + low), high in [sqrt(1/2), sqrt(2)] or a little more, low below its last place.
-struct ExpParts {
-  double high, low;
-  int k;
-};
-
-// |x| below 750.
-ExpParts exp_parts(double x) {
-  const double k = round_to_integer(x * kLog2E);
-  const double high = x - k * kLn2High, low = k * kLn2Low;  // the first is exact
-  const double r = high - low, r_low = (high - r) - low;
-  double p = 1.0 / 6227020800;  // 1/13!
-  p = p * r + 1.0 / 479001600;
-  p = p * r + 1.0 / 39916800;
-  p = p * r + 1.0 / 3628800;
-  p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 0.5;
-  const double one_plus_r = 1 + r;
-  const double tail = (r - (one_plus_r - 1)) + (r_low + r * r * p);
-  const double sum = one_plus_r + tail;
-  return {sum, tail - (sum - one_plus_r), static_cast<int>(k)};
-}
-
 constexpr double kLargestAngle = 0x1p21;
 
 }  // namespace
@@ -144,8 +108,8 @@ double exp_f64(double x) {
   if (x > 710) return kInfinity;
   const ExpParts e = exp_parts(x);
   // Two steps, so that the ends of the range round once: the first is exact.
-  const int first = e.k / 2;
-  return e.high * pow2(first) * pow2(e.k - first);
+  const int k = static_cast<int>(e.k), first = k / 2;
+  return e.high * pow2(first) * pow2(k - first);
 }
 
 double log_f64(double x) {
@@ -176,7 +140,7 @@ double sigmoid_f64(double x) {
   if (!(x >= -40)) return exp_f64(x);
   // e / (1 + e) with e and 1 + e in two parts, and one correction of the quotient.
   const ExpParts parts = exp_parts(x);
-  const double e = parts.high * pow2(parts.k), e_low = parts.low * pow2(parts.k);
+  const double scale = pow2(static_cast<int>(parts.k)), e = parts.high * scale, e_low = parts.low * scale;
   const double sum = 1 + e;
   const double sum_low = (e > 1 ? 1 - (sum - e) : e - (sum - 1)) + e_low;
   const double quotient = e / sum;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/exact_math.h"
+#include "base/exp_many.h"
 #include "base/float_state.h"
 #include "base/philox.h"
 
@@ -54,17 +55,18 @@ Status check_options(const SamplerOptions& options, int64_t vocab_size) {
   return check_bias(options.logit_bias, vocab_size);
 }
 
-// exp, with 0 for what would come near the denormals: they differ between threads that flush them and threads that do
-// not.
-double weight_of(double z) {
-  constexpr double kLowest = -690;  // exp(-690) = 2e-300
-  return z < kLowest ? 0 : exp_f64(z);
-}
+constexpr size_t kAtOnce = 512;  // values that exp_many gets: they stay in the L1 cache
 
-// log of the sum of exp over all logits, in ascending order.
+// log of the sum of exp over all logits, in ascending order. exp is 0 for what would come near the denormals: they differ
+// between threads that flush them and threads that do not.
 double log_sum_exp(std::span<const float> logits, double max) {
-  double sum = 0;
-  for (float logit : logits) sum += weight_of(logit - max);
+  double sum = 0, weights[kAtOnce];
+  for (size_t begin = 0; begin < logits.size(); begin += kAtOnce) {
+    const size_t n = std::min(kAtOnce, logits.size() - begin);
+    for (size_t i = 0; i < n; ++i) weights[i] = logits[begin + i] - max;
+    exp_many(weights, n);
+    for (size_t i = 0; i < n; ++i) sum += weights[i];
+  }
   return max + log_f64(sum);
 }
 
@@ -153,7 +155,13 @@ void Sampler::keep_top_k() {
     candidates_.erase(end, candidates_.end());
     sort_by_id();
   }
-  for (Candidate& candidate : candidates_) candidate.weight = weight_of(candidate.z);
+  double weights[kAtOnce];
+  for (size_t begin = 0; begin < candidates_.size(); begin += kAtOnce) {
+    const size_t n = std::min(kAtOnce, candidates_.size() - begin);
+    for (size_t i = 0; i < n; ++i) weights[i] = candidates_[begin + i].z;
+    exp_many(weights, n);
+    for (size_t i = 0; i < n; ++i) candidates_[begin + i].weight = weights[i];
+  }
 }
 
 void Sampler::keep_top_p() {
