@@ -307,10 +307,11 @@ template <int kRows, int kTiles, bool kScaled>
 DSV41_TILE void chains_of_rows(const float* x, const float* w, const float* scale, int n_tiles, float* acc) {
   int t = 0;
   for (; t + kTiles <= n_tiles; t += kTiles) {
-    chains<kRows, kTiles, kScaled>(x, w + t * kTileValues, scale + t * kTileRows, acc + t * kTileRows);
+    chains<kRows, kTiles, kScaled>(x, w + t * kTileValues, kScaled ? scale + t * kTileRows : nullptr,
+                                   acc + t * kTileRows);
   }
   for (; t < n_tiles; ++t) {
-    chains<kRows, 1, kScaled>(x, w + t * kTileValues, scale + t * kTileRows, acc + t * kTileRows);
+    chains<kRows, 1, kScaled>(x, w + t * kTileValues, kScaled ? scale + t * kTileRows : nullptr, acc + t * kTileRows);
   }
 }
 
