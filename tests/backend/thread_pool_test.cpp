@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <numeric>
 
 #include "base/float_state.h"
@@ -65,6 +66,24 @@ TEST_SUITE("backend/thread_pool") {
           CHECK(std::all_of(done.begin(), done.end(), [](int count) { return count == 1; }));
         }
       }
+    }
+  }
+
+  TEST_CASE("what a body throws on any thread ends the job and reaches the caller, and the next job runs") {
+    for (int n_threads : {1, 3}) {
+      ThreadPool pool(n_threads, false);
+      for (int64_t bad = 0; bad < 40; ++bad) {
+        CAPTURE(bad);
+        CHECK_THROWS_AS(pool.run(40, 1,
+                                 [&](int64_t begin, int64_t end) {
+                                   if (begin <= bad && bad < end) throw std::bad_alloc();
+                                 }),
+                        std::bad_alloc);
+        CHECK(sum_by(pool, 100) == 4950);
+      }
+      // On all threads at once.
+      CHECK_THROWS_AS(pool.run(40, 1, [](int64_t, int64_t) { throw std::bad_alloc(); }), std::bad_alloc);
+      CHECK(sum_by(pool, 100) == 4950);
     }
   }
 

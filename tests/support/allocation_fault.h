@@ -1,5 +1,5 @@
-// Lets an operator new of the process fail. A program that lists allocation_fault.cpp among its sources has the global
-// operators replaced; memory of the C library's malloc is not counted.
+// Lets an operator new of the process fail. A program that links dsv41_allocation_fault has the global operators
+// replaced; memory of the C library's malloc is not counted.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "backend/cpu/futex.h"
 #include "base/float_state.h"
@@ -107,10 +108,12 @@ void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
   // Sequentially consistent with wait_for_job: either we see the sleeper or it sees the new epoch.
   epoch_.fetch_add(1);
   wake_helpers(*slot);
-  body(0, slot->piece);
-  work(*slot);
+  if (do_piece(*slot, 0, slot->piece)) work(*slot);
   wait_until_empty(*slot);
+  const std::exception_ptr error = std::exchange(slot->error, nullptr);
+  slot->failed.store(false, std::memory_order_relaxed);
   slot->taken.store(false, std::memory_order_release);
+  if (error) std::rethrow_exception(error);
 }
 
 ThreadPool::Slot* ThreadPool::take_slot() {
@@ -141,8 +144,19 @@ void ThreadPool::work(Slot& slot) {
     const int64_t begin = slot.next.fetch_add(slot.piece, std::memory_order_relaxed);
     if (begin >= slot.n_items) return;
     const int64_t end = begin + slot.piece;
-    (*slot.body)(begin, std::min(end, slot.n_items));
-    if (end >= slot.n_items) return;
+    if (!do_piece(slot, begin, std::min(end, slot.n_items)) || end >= slot.n_items) return;
+  }
+}
+
+// False after an exception: the first one is kept for the caller, and no further piece is handed out.
+bool ThreadPool::do_piece(Slot& slot, int64_t begin, int64_t end) noexcept {
+  try {
+    (*slot.body)(begin, end);
+    return true;
+  } catch (...) {
+    if (!slot.failed.exchange(true)) slot.error = std::current_exception();
+    slot.next.store(slot.n_items, std::memory_order_relaxed);
+    return false;
   }
 }
 

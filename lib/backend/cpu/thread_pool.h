@@ -10,6 +10,8 @@
 // the system took the processor away during a spin. A caller that sleeps frees its processor for the worker that it
 // waits for. Sleepers are woken two by two, each of them waking the next, so that the caller starts on its own piece.
 //
+// What the body throws, on whichever thread, ends the job and comes out of run() when all have left it.
+//
 // After fork() the child has no workers: its callers do everything themselves.
 #pragma once
 
@@ -17,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -45,6 +48,8 @@ class ThreadPool final : public Parallel {
     std::atomic<uint32_t> state{0};  // kOpen, kOwnerSleeps, and how many workers are inside
     std::atomic<bool> taken{false};
     std::atomic<int64_t> next{0};  // first item that nobody has
+    std::atomic<bool> failed{false};
+    std::exception_ptr error;  // written by whoever sets `failed`
     const RangeBody* body = nullptr;
     int64_t n_items = 0;
     int64_t piece = 1;
@@ -57,6 +62,7 @@ class ThreadPool final : public Parallel {
   void wake_helpers(const Slot& slot);
   void wake(int64_t n);
   static void work(Slot& slot);
+  static bool do_piece(Slot& slot, int64_t begin, int64_t end) noexcept;
   static void wait_until_empty(Slot& slot);
 
   void worker_main(int index, const std::function<void(int)>& on_start);
