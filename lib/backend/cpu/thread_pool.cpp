@@ -19,8 +19,7 @@ constexpr auto kSpinTime = std::chrono::microseconds(50);
 // Between two looks at the clock pass 1 to 2 us: more than this means that the processor was taken away.
 constexpr auto kStolenTime = std::chrono::microseconds(20);
 constexpr int kLooksPerClock = 16;
-constexpr int kImpatientWaits = 16;      // waits without a spin after the processor was taken away
-constexpr int64_t kPiecesPerThread = 4;  // uneven threads even out
+constexpr int kImpatientWaits = 16;  // waits without a spin after the processor was taken away
 constexpr int64_t kWakeAtOnce = 2;
 
 std::atomic<int> awake_workers{0};  // of all pools of the process
@@ -102,13 +101,15 @@ void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
   }
   slot->body = &body;
   slot->n_items = n_items;
-  slot->piece = std::max(grain, n_items / (n_threads() * kPiecesPerThread));
-  slot->next.store(slot->piece, std::memory_order_relaxed);  // the first piece is the caller's
+  slot->grain = grain;
+  slot->n_threads = n_threads();
+  const int64_t first = next_piece(n_items, grain, n_threads());
+  slot->next.store(first, std::memory_order_relaxed);  // the first piece is the caller's
   slot->state.fetch_or(kOpen, std::memory_order_release);
   // Sequentially consistent with wait_for_job: either we see the sleeper or it sees the new epoch.
   epoch_.fetch_add(1);
   wake_helpers(*slot);
-  if (do_piece(*slot, 0, slot->piece)) work(*slot);
+  if (do_piece(*slot, 0, first)) work(*slot);
   wait_until_empty(*slot);
   const std::exception_ptr error = std::exchange(slot->error, nullptr);
   slot->failed.store(false, std::memory_order_relaxed);
@@ -128,7 +129,7 @@ ThreadPool::Slot* ThreadPool::take_slot() {
 // Awake workers come by themselves, unless another caller's job may keep them.
 void ThreadPool::wake_helpers(const Slot& slot) {
   const auto n_workers = static_cast<int64_t>(workers_.size());
-  const int64_t wanted = std::min(n_workers, (slot.n_items - 1) / slot.piece);
+  const int64_t wanted = std::min(n_workers, (slot.n_items - 1) / slot.grain);
   const int64_t sleeping = sleepers_.load();
   const bool alone = std::none_of(std::begin(slots_), std::end(slots_),
                                   [&](const Slot& other) { return &other != &slot && other.taken.load(); });
@@ -140,11 +141,15 @@ void ThreadPool::wake(int64_t n) {
 }
 
 void ThreadPool::work(Slot& slot) {
+  int64_t begin = slot.next.load(std::memory_order_relaxed);
   for (;;) {
-    const int64_t begin = slot.next.fetch_add(slot.piece, std::memory_order_relaxed);
-    if (begin >= slot.n_items) return;
-    const int64_t end = begin + slot.piece;
-    if (!do_piece(slot, begin, std::min(end, slot.n_items)) || end >= slot.n_items) return;
+    int64_t end;
+    do {
+      if (begin >= slot.n_items) return;
+      end = begin + next_piece(slot.n_items - begin, slot.grain, slot.n_threads);
+    } while (!slot.next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    if (!do_piece(slot, begin, end) || end == slot.n_items) return;
+    begin = slot.next.load(std::memory_order_relaxed);
   }
 }
 
@@ -210,7 +215,7 @@ bool ThreadPool::join(Slot& slot, bool was_asleep) {
   if (joined) {
     const int64_t left = slot.n_items - slot.next.load(std::memory_order_relaxed);
     worked = left > 0;
-    if (was_asleep) wake(std::min<int64_t>((left - 1) / slot.piece, sleepers_.load(std::memory_order_relaxed)));
+    if (was_asleep) wake(std::min<int64_t>((left - 1) / slot.grain, sleepers_.load(std::memory_order_relaxed)));
     work(slot);
   }
   if (slot.state.fetch_sub(1, std::memory_order_acq_rel) == (kOwnerSleeps | 1)) futex_wake(slot.state, 1);

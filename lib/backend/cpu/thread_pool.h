@@ -1,6 +1,6 @@
 // ThreadPool: the CPU backend's threads. The calling thread works too, so n threads means n - 1 workers.
 //
-// A job is a range, handed out in pieces by an atomic counter; it lies in one of a few slots, so the jobs of several
+// A job is a range, handed out in pieces that become smaller as it ends (next_piece); it lies in one of a few slots, so the jobs of several
 // sessions run at once and the workers spread over them. A caller that finds no free slot does its whole range alone:
 // no caller ever waits for another one's job. When no piece is left, the caller closes its job and waits only for the
 // workers that are inside: a worker that the system has not scheduled yet delays nobody.
@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -28,6 +29,12 @@
 #include "base/status.h"
 
 namespace dsv41::backend {
+
+// Items of the next piece of a job when so many are left: half of a thread's share, so that there are few pieces and yet
+// threads that are slow, or whose items take longer, end with the others.
+inline int64_t next_piece(int64_t n_left, int64_t grain, int64_t n_threads) {
+  return std::min(n_left, std::max(grain, n_left / (2 * n_threads)));
+}
 
 class ThreadPool final : public Parallel {
  public:
@@ -52,7 +59,8 @@ class ThreadPool final : public Parallel {
     std::exception_ptr error;  // written by whoever sets `failed`
     const RangeBody* body = nullptr;
     int64_t n_items = 0;
-    int64_t piece = 1;
+    int64_t grain = 1;
+    int32_t n_threads = 1;
   };
   static constexpr uint32_t kOpen = uint32_t{1} << 31;
   static constexpr uint32_t kOwnerSleeps = uint32_t{1} << 30;
