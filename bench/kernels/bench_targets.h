@@ -9,13 +9,37 @@
 #include <string_view>
 
 #include "kernels/common/cpu_features.h"
+#include "kernels/schedule.h"
 
 namespace dsv41::bench {
+
+inline constexpr int kScheduleThreads[] = {2, 8, 64};
+
+// schedule/NAME/threads:N with the best target of the machine: how the op's work splits over N threads (schedule.h).
+template <class Body>
+void register_schedules(const std::string& name, Body body) {
+  for (const int n_threads : kScheduleThreads) {
+    const std::string line = "schedule/" + name + "/threads:" + std::to_string(n_threads);
+    benchmark::RegisterBenchmark(line.c_str(),
+                                 [body, name, n_threads](benchmark::State& state) {
+                                   TracingParallel parallel(n_threads);
+                                   body(state, kernels::CpuContext{kernels::best_cpu_target(), &parallel});
+                                   const Schedule schedule = parallel.per_iteration(state.iterations());
+                                   state.counters["speedup"] = schedule.work_us / schedule.makespan_us;
+                                   state.counters["serial_us"] = schedule.serial_us;
+                                   state.counters["longest_us"] = schedule.longest_us;
+                                   schedules()[{name, n_threads}] = schedule;
+                                 })
+        ->Unit(benchmark::kMicrosecond)
+        ->Iterations(3);
+  }
+}
 
 // Registers `name/target` for each target, from the slowest that is wanted; body(state, context) runs the timed loop.
 template <class Body>
 void for_each_target(const std::string& name, Body body, kernels::CpuTarget slowest = kernels::CpuTarget::kScalar) {
   static SerialParallel serial;
+  register_schedules(name, body);
   for (const kernels::CpuTarget target : kernels::supported_cpu_targets()) {
     if (target < slowest) continue;
     const std::string full_name = name + "/" + kernels::cpu_target_name(target);

@@ -21,6 +21,10 @@ constexpr LinearBench kLinearBenches[] = {
     {"wo_a, grouped, x not quantised", tensor::WeightFormat::kFp8Tile32, 8 * 512, 8 * 1024, 8, false},
     {"wo_b", tensor::WeightFormat::kFp8Tile32, 8 * 1024, 5120, 1, true},
     {"gate", tensor::WeightFormat::kBf16, 5120, 384, 1, false},
+    {"wkv", tensor::WeightFormat::kFp8Tile32, 5120, 512, 1, true},
+    {"shared expert's w1", tensor::WeightFormat::kFp8Tile32, 5120, 2304, 1, true},
+    {"shared expert's w2", tensor::WeightFormat::kFp8Tile32, 2304, 5120, 1, true},
+    {"an eighth of the head", tensor::WeightFormat::kBf16, 5120, 129280 / 8, 1, false},
     {"one expert's w1", tensor::WeightFormat::kFp4Row32, 5120, 2304, 1, true},
 };
 
@@ -34,7 +38,7 @@ const std::vector<uint8_t>& scale_pool() {
   return pool;
 }
 const std::vector<uint16_t>& value_pool() {
-  static const std::vector<uint16_t> pool = repeated(test::random_bf16(1 << 20, 3), kColdBytes / 2);
+  static const std::vector<uint16_t> pool = repeated(test::random_bf16(1 << 20, 3), kColdBytes);
   return pool;
 }
 
