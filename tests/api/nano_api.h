@@ -6,15 +6,12 @@
 #include <string_view>
 
 #include "dsv41/dsv41.hpp"
+#include "support/sanitizers.h"
 
 namespace dsv41::test {
 
 // Sanitizers slow every call down; the address sanitizer also keeps freed memory for a while.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+inline constexpr bool kSanitized = DSV41_ADDRESS_SANITIZER || DSV41_THREAD_SANITIZER;
 
 inline const std::string kNanoFolder = DSV41_SOURCE_DIR "/samples/nano";
 

@@ -12,14 +12,7 @@
 #include <numeric>
 
 #include "base/float_state.h"
-
-#if defined(__has_feature)
-#define DSV41_THREAD_SANITIZER __has_feature(thread_sanitizer)
-#elif defined(__SANITIZE_THREAD__)
-#define DSV41_THREAD_SANITIZER 1
-#else
-#define DSV41_THREAD_SANITIZER 0
-#endif
+#include "support/sanitizers.h"
 
 namespace dsv41::test {
 namespace {

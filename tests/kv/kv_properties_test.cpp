@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "support/kv_trace.h"
+#include "support/sanitizers.h"
 
 namespace dsv41::test {
 namespace {
@@ -25,11 +26,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 uint64_t seed() { return from_environment("DSV41_TEST_SEED", 20261130); }
 
 int64_t n_operations() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr uint64_t kOperations = 20000;
-#else
-  constexpr uint64_t kOperations = 100000;
-#endif
+  constexpr uint64_t kOperations = DSV41_ADDRESS_SANITIZER || DSV41_THREAD_SANITIZER ? 20000 : 100000;
   return static_cast<int64_t>(from_environment("DSV41_TEST_OPERATIONS", kOperations));
 }
 

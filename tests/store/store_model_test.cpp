@@ -15,6 +15,7 @@
 #include <set>
 
 #include "store/store_fixture.h"
+#include "support/sanitizers.h"
 #include "support/temp_folder.h"
 
 namespace dsv41::test {
@@ -427,9 +428,7 @@ class ModelRun {
 };
 
 void run(const Mode& mode, int64_t n_operations) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  n_operations /= 4;
-#endif
+  if (DSV41_ADDRESS_SANITIZER || DSV41_THREAD_SANITIZER) n_operations /= 4;
   const uint64_t seed = from_environment("DSV41_TEST_SEED", 20261130);
   n_operations = static_cast<int64_t>(from_environment("DSV41_TEST_OPERATIONS", static_cast<uint64_t>(n_operations)));
   if (mode.in_folder) n_operations /= 10;  // each of them waits for the disk
