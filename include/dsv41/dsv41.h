@@ -377,9 +377,8 @@ enum { DSV41_CPU_TARGET_AUTO = 0, DSV41_CPU_TARGET_SCALAR = 1, DSV41_CPU_TARGET_
 enum {
   DSV41_AFFINITY_AUTO = 0, /* on a machine of several NUMA nodes each worker stays on one; else as NONE */
   DSV41_AFFINITY_NONE = 1, /* wherever the process may run */
-  DSV41_AFFINITY_LIST =
-      2 /* thread i of n_threads on processor i of worker_cpus, which begins anew at its end; thread 0 is
-                              the caller's */
+  /* thread i of n_threads on processor i of worker_cpus, which begins anew at its end; thread 0 is the caller's */
+  DSV41_AFFINITY_LIST = 2
 };
 /* Where KV pages and the weights that the library itself copies lie. Pages of mapped weights follow as far as workers are
  * the first to read them. The memory of alloc_fn is the host's matter. */
@@ -440,10 +439,9 @@ typedef struct dsv41_build_info {
 
 typedef struct dsv41_runtime_options {
   uint32_t struct_size;
-  uint32_t
-      n_threads; /* worker threads, the caller's included; at most 1,024; 0: one per processor of worker_cpus, or of
-                          the affinity mask of the thread that opens the first model, as far as the quota of its control
-                          group goes */
+  /* Worker threads, the caller's included; at most 1,024. 0: one per processor of worker_cpus, or of the affinity mask of
+   * the thread that opens the first model, as far as the quota of its control group goes */
+  uint32_t n_threads;
   uint32_t cpu_target;     /* DSV41_CPU_TARGET_*; for tests. UNSUPPORTED if the machine lacks it */
   uint32_t log_min_level;  /* DSV41_LOG_*; 0: INFO */
   dsv41_alloc_fn alloc_fn; /* for every buffer whose size depends on model or token count; NULL: malloc. Weights and

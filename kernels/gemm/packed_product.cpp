@@ -115,6 +115,18 @@ DSV41_STEP void store_scaled(const __m512 (&values)[2], uint8_t scale, float* to
   _mm512_store_ps(to + 16, _mm512_mul_ps(values[1], factor));
 }
 
+// One sum a band, its lanes the band's 16 outputs.
+template <int kN>
+DSV41_STEP void set_zero(__m512 (&sum)[kN]) {
+#pragma GCC unroll 4
+  for (int t = 0; t < kN; ++t) sum[t] = _mm512_setzero_ps();
+}
+template <int kN>
+DSV41_STEP void store_sums(const __m512 (&sum)[kN], float* acc) {
+#pragma GCC unroll 4
+  for (int t = 0; t < kN; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
+}
+
 // kN bands from `first_band` on; acc: [kN][16].
 template <int kN>
 DSV41_AVX512 void fp8_bands(const WeightView& weight, int64_t first_band, const TokenRows& x, float* acc) {
@@ -122,8 +134,7 @@ DSV41_AVX512 void fp8_bands(const WeightView& weight, int64_t first_band, const 
   const uint8_t* const codes = static_cast<const uint8_t*>(weight.codes) + first_band * band_bytes;
   const uint8_t* const scales = static_cast<const uint8_t*>(weight.scales);
   __m512 sum[kN];
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) sum[t] = _mm512_setzero_ps();
+  set_zero(sum);
   for (int64_t col = 0; col < weight.cols; col += kTileCols) {
     __m512 values[2];
     widen(x, col, weight.cols, values);
@@ -146,8 +157,7 @@ DSV41_AVX512 void fp8_bands(const WeightView& weight, int64_t first_band, const 
       }
     }
   }
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
+  store_sums(sum, acc);
 }
 
 template <int kN>
@@ -156,8 +166,7 @@ DSV41_AVX512 void bf16_bands(const WeightView& weight, int64_t first_band, const
   const uint8_t* const pairs = static_cast<const uint8_t*>(weight.codes) + first_band * band_bytes;
   const __m512i high_words = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   __m512 sum[kN];
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) sum[t] = _mm512_setzero_ps();
+  set_zero(sum);
   for (int64_t col = 0; col < weight.cols; col += kTileCols) {
     __m512 values[2];
     widen(x, col, weight.cols, values);
@@ -180,8 +189,7 @@ DSV41_AVX512 void bf16_bands(const WeightView& weight, int64_t first_band, const
       }
     }
   }
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
+  store_sums(sum, acc);
 }
 
 using Bands = void (*)(const WeightView&, int64_t, const TokenRows&, float*);

@@ -230,8 +230,10 @@ Status Session::choose(Call& call) {
       DSV41_TRY(fetch(call.start, call.given, exact, call.options.cancel, &call.fetched));
     } catch (const std::bad_alloc&) {
       if (!call.fetched.may_look) throw;
+      const bool own_only = call.fetched.own_only;
       call.fetched = Fetched();  // computing needs less memory than reading
       call.fetched.may_look = false;
+      call.fetched.own_only = own_only;
     }
   }
 }

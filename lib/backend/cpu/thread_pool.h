@@ -1,9 +1,9 @@
 // ThreadPool: the CPU backend's threads. The calling thread works too, so n threads means n - 1 workers.
 //
-// A job is a range, handed out in pieces that become smaller as it ends (next_piece); it lies in one of a few slots, so the jobs of several
-// sessions run at once and the workers spread over them. A caller that finds no free slot does its whole range alone:
-// no caller ever waits for another one's job. When no piece is left, the caller closes its job and waits only for the
-// workers that are inside: a worker that the system has not scheduled yet delays nobody.
+// A job is a range, handed out in pieces that become smaller as it ends (next_piece); it lies in one of a few slots, so
+// the jobs of several sessions run at once and the workers spread over them. A caller that finds no free slot does its
+// whole range alone: no caller ever waits for another one's job. When no piece is left, the caller closes its job and
+// waits only for the workers that are inside: a worker that the system has not scheduled yet delays nobody.
 //
 // Whoever waits spins briefly, then sleeps on a futex: an idle runtime uses no processor. Nobody spins where that takes
 // time from others: with more awake workers (of all pools of the process) than processors beside the callers, or after
