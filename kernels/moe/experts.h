@@ -4,6 +4,9 @@
 //   y[t] = fp32(sum over e of o_e)
 //
 // with experts ascending in the sum, so a row's result does not depend on the other rows. FP4 products as gemm/linear.
+//
+// A step may run its experts in several calls, each with the next part of them (first_expert to end_expert), while the bytes
+// of others are still being read. cpu: the same bits as one call. ref sums in double and rounds y once a call.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,10 @@ struct ExpertsArgs {
   double limit = 0;
   void* workspace = nullptr;     // 64-byte aligned
   uint64_t workspace_bytes = 0;  // at least experts_workspace_bytes(args)
+  // Pairs of other experts are left out, and so may be their entries of `experts`.
+  int64_t first_expert = 0;
+  int64_t end_expert = INT64_MAX;
+  bool adds = false;  // y holds the sum of the experts below first_expert
 };
 
 // Depends on the extents only.

@@ -4,7 +4,7 @@
 //   1. g, u    per (expert part, w1 or w3, 16 outputs)
 //   2. hidden  per slot: swiglu with the route weight, quantised group by group, never stored as BF16
 //   3. o       per (expert part, 16 outputs)
-//   4. y       per row: the fp32 sum of its o, experts ascending, from +0
+//   4. y       per row: the fp32 sum of its o, experts ascending, from +0 or from the sum of an earlier call
 //
 // Where the target multiplies FP4 in integers (gemm/fp4_integers.h) the rows of x are prepared for that before pass 1, and
 // those of the hidden values in pass 2; the bits are the same.
@@ -127,9 +127,11 @@ void second_products(const ExpertsArgs& args, const ExpertsPlan& plan, const Cpu
 DSV41_INLINE void sum_body(const ExpertsArgs& args, const ExpertsPlan& plan, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* y = args.y + row * args.dim;
-    for (int64_t i = 0; i < args.dim; ++i) y[i] = 0.0f;
+    if (!args.adds) std::fill_n(y, args.dim, 0.0f);
     for (int64_t j = 0; j < args.k; ++j) {
-      const uint16_t* o = plan.o + plan.slot_of[row * args.k + j] * args.dim;
+      const int32_t slot = plan.slot_of[row * args.k + j];
+      if (slot < 0) continue;
+      const uint16_t* o = plan.o + slot * args.dim;
       for (int64_t i = 0; i < args.dim; ++i) y[i] += bf16_to_f32(o[i]);
     }
   }

@@ -59,10 +59,12 @@ uint64_t lay_out(const ExpertsArgs& args, ExpertsPlan* plan) {
 
 void build_plan(const ExpertsArgs& args, ExpertsPlan* plan) {
   int32_t* first = plan->first_slot;
+  const int64_t n_pairs = args.n_rows * args.k;
+  const auto is_run = [&](int32_t id) { return id >= args.first_expert && id < args.end_expert; };
   std::fill_n(first, args.n_experts + 1, 0);
-  for (int64_t i = 0; i < plan->n_slots; ++i) {
+  for (int64_t i = 0; i < n_pairs; ++i) {
     assert(args.ids[i] >= 0 && args.ids[i] < args.n_experts);
-    ++first[args.ids[i] + 1];
+    if (is_run(args.ids[i])) ++first[args.ids[i] + 1];
   }
   plan->n_parts = 0;
   for (int64_t e = 0; e < args.n_experts; ++e) {
@@ -73,8 +75,11 @@ void build_plan(const ExpertsArgs& args, ExpertsPlan* plan) {
     }
     first[e + 1] += first[e];
   }
+  plan->n_slots = first[args.n_experts];
   // first[e] serves as the next free slot of e; it ends as first[e + 1], so the array is moved up by one afterwards.
-  for (int64_t i = 0; i < plan->n_slots; ++i) {
+  for (int64_t i = 0; i < n_pairs; ++i) {
+    plan->slot_of[i] = -1;
+    if (!is_run(args.ids[i])) continue;
     const int32_t slot = first[args.ids[i]]++;
     plan->slot_row[slot] = static_cast<int32_t>(i / args.k);
     plan->slot_weight[slot] = args.weights[i];

@@ -28,11 +28,11 @@ struct OneExpert {
 };
 
 struct ExpertsPlan {
-  int64_t n_slots = 0;            // n_rows * k
+  int64_t n_slots = 0;            // n_rows * k, or what of these is of the call's experts
   int32_t* first_slot = nullptr;  // [n_experts + 1]
   int32_t* slot_row = nullptr;    // [n_slots]
   float* slot_weight = nullptr;   // [n_slots]
-  int32_t* slot_of = nullptr;     // [n_rows, k]
+  int32_t* slot_of = nullptr;     // [n_rows, k]; -1: of another call
   ExpertPart* parts = nullptr;    // [n_parts], ascending; none is empty
   int64_t n_parts = 0;
   uint8_t* h_codes = nullptr;   // [n_slots, inter] e4m3

@@ -80,8 +80,10 @@ void experts_ref(const ExpertsArgs& args) {
   for (int64_t row = 0; row < args.n_rows; ++row) {
     const int32_t* slots = plan.slot_of + row * args.k;
     for (int64_t i = 0; i < args.dim; ++i) {
-      double sum = 0;
-      for (int64_t j = 0; j < args.k; ++j) sum += bf16_to_f32(plan.o[slots[j] * args.dim + i]);
+      double sum = args.adds ? args.y[row * args.dim + i] : 0;
+      for (int64_t j = 0; j < args.k; ++j) {
+        if (slots[j] >= 0) sum += bf16_to_f32(plan.o[slots[j] * args.dim + i]);
+      }
       args.y[row * args.dim + i] = static_cast<float>(sum);
     }
   }

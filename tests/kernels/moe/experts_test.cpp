@@ -196,6 +196,45 @@ TEST_SUITE("kernels/moe/experts") {
     }
   }
 
+  TEST_CASE("experts run in parts give the bits of one call, and touch no weight of another part") {
+    for (const ExpertsCase& row : kExpertsCases) {
+      if (row.dim > 1000) continue;
+      CAPTURE(row.name);
+      const Weights weights(row);
+      for_each_cpu_run([&](const CpuContext& context, const std::string& name) {
+        CAPTURE(name);
+        Fixture want(row, weights), got(row, weights);
+        experts_cpu(want.args, context);
+        const int64_t cuts[] = {0, row.n_experts / 3, row.n_experts / 3, (2 * row.n_experts + 2) / 3, row.n_experts};
+        for (size_t part = 0; part + 1 < std::size(cuts); ++part) {
+          std::vector<ExpertView> views(weights.experts.size());
+          std::copy(weights.experts.begin() + cuts[part], weights.experts.begin() + cuts[part + 1],
+                    views.begin() + cuts[part]);
+          got.args.experts = views.data();
+          got.args.first_expert = cuts[part];
+          got.args.end_expert = cuts[part + 1];
+          got.args.adds = part > 0;
+          experts_cpu(got.args, context);
+        }
+        CHECK(compare_equal<float>(want.y, got.y) == "");
+      });
+    }
+  }
+
+  TEST_CASE("ref in parts differs by one rounding of y at most a part") {
+    const ExpertsCase row{"", 5, 64, 96, 6, 6};
+    const Weights weights(row);
+    Fixture want(row, weights), got(row, weights);
+    experts_ref(want.args);
+    got.args.end_expert = 4;
+    experts_ref(got.args);
+    got.args.first_expert = 4;
+    got.args.end_expert = row.n_experts;
+    got.args.adds = true;
+    experts_ref(got.args);
+    CHECK(rms(difference(want.y, got.y)) <= 1e-7 * rms(want.y));
+  }
+
   TEST_CASE("a NaN in one row stays in that row") {
     const ExpertsCase row{"", 5, 64, 32, 3, 2};
     const Weights weights(row);
