@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
 
 #if defined(__x86_64__)
@@ -11,52 +10,6 @@
 #endif
 
 namespace dsv41::kernels {
-namespace {
-
-constexpr uint8_t kLeastScale = 16, kMostScale = 230;
-constexpr int kWeightOffset = 12;  // makes twice an E2M1 value unsigned
-
-}  // namespace
-
-bool prepare_integers(const uint8_t* codes, const uint8_t* scales, int64_t cols, IntegerGroup* out) {
-  bool usable = true;
-  for (int64_t group = 0; group < integer_groups(cols); ++group) {
-    IntegerGroup& to = out[group];
-    std::memset(&to, 0, sizeof to);
-    const int64_t first = group * kIntegerCols;
-    const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, (cols - first) / kTileCols));
-    for (int b = 0; b < n_blocks; ++b) {
-      const uint8_t* const block = codes + first + b * kTileCols;
-      int32_t sum = 0, small_sum = 0, any_small = 0;
-      for (int i = 0; i < kTileCols; ++i) {
-        const int magnitude = block[i] & 0x7f, exponent = magnitude >> 3, mantissa = magnitude & 7;
-        const bool negative = (block[i] & 0x80) != 0, is_small = exponent < 4;
-        usable = usable && magnitude != 0x7f;
-        // E4M3: (8 + mantissa) * 2^(exponent - 10), or mantissa * 2^-9 at exponent 0.
-        const int units =
-            is_small ? (exponent == 0 ? mantissa : (8 + mantissa) << (exponent - 1)) : (8 + mantissa) << (exponent - 4);
-        const int value = negative ? -units : units;
-        const int large = is_small ? 0 : value, small = is_small ? value : 0;
-        const int coarse = (large + 128) >> 8;
-        const int odd = i & 1, at = b * (kTileCols / 2) + i / 2;
-        to.coarse[odd][at] = static_cast<int8_t>(coarse);
-        to.fine[odd][at] = static_cast<int8_t>(large - coarse * 256);
-        to.small[odd][at] = static_cast<int8_t>(small);
-        sum += large;
-        small_sum += small;
-        any_small |= small;
-      }
-      const uint8_t scale = scales[first / kTileCols + b];
-      usable = usable && scale >= kLeastScale && scale <= kMostScale;
-      to.offset[b] = kWeightOffset * sum;
-      to.small_offset[b] = kWeightOffset * small_sum;
-      to.factor[b] = e8m0_to_f32(scale) * 0x1p-7f;
-      to.with_small |= static_cast<uint32_t>(any_small != 0) << b;
-    }
-  }
-  return usable;
-}
-
 #if defined(__x86_64__)
 
 namespace {
@@ -115,10 +68,9 @@ DSV41_STEP Activations load_activations(const IntegerGroup& x) {
   return out;
 }
 
-// Four partial sums a block; a block is a 128-bit lane.
-DSV41_STEP __m512i dot(const Weights& w, const Activations& x) {
-  const __m512i none = _mm512_setzero_si512();
-  const __m512i coarse = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(none, w.even, x.coarse[0]), w.odd, x.coarse[1]);
+// Four partial sums a block; a block is a 128-bit lane. start: one of them has the block's start, the others zero.
+DSV41_STEP __m512i dot(const Weights& w, const Activations& x, __m512i start) {
+  const __m512i coarse = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.even, x.coarse[0]), w.odd, x.coarse[1]);
   const __m512i fine = _mm512_dpbusd_epi32(_mm512_slli_epi32(coarse, 8), w.even, x.fine[0]);
   return _mm512_dpbusd_epi32(fine, w.odd, x.fine[1]);
 }
@@ -144,17 +96,17 @@ DSV41_STEP void turn(const __m512i (&rows)[4], __m512i (&blocks)[kIntegerBlocks]
 }
 
 // acc + the sums of a group, block by block: of each the large activations first.
-DSV41_STEP __m512 add_blocks(const __m512i (&sums)[4], const __m512i (&small_sums)[4], const IntegerGroup& x,
+DSV41_STEP __m512 add_blocks(const __m512i (&sums)[4], const __m512i (&of_small)[4], const IntegerGroup& x,
                              const __m512 (&scales)[kIntegerBlocks], int n_blocks, __m512 acc) {
   __m512i blocks[kIntegerBlocks], small_blocks[kIntegerBlocks];
   turn(sums, blocks);
-  if (x.with_small) turn(small_sums, small_blocks);
+  if (x.with_small) turn(of_small, small_blocks);
 #pragma GCC unroll 4
   for (int b = 0; b < kIntegerBlocks; ++b) {
     if (b == n_blocks) break;
-    acc = _mm512_fmadd_ps(to_floats(blocks[b], x.offset[b], x.factor[b]), scales[b], acc);
+    acc = _mm512_fmadd_ps(large_sums(blocks[b], x, b), scales[b], acc);
     if (x.with_small >> b & 1) {
-      acc = _mm512_fmadd_ps(to_floats(small_blocks[b], x.small_offset[b], x.factor[b] * 0.125f), scales[b], acc);
+      acc = _mm512_fmadd_ps(small_sums(small_blocks[b], x, b), scales[b], acc);
     }
   }
   return acc;
@@ -178,7 +130,8 @@ DSV41_VNNI void multiply_one(const Rows& rows, int64_t cols, const IntegerGroup*
     const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
     const __mmask64 present = present_bytes(n_blocks);
     const Activations values = load_activations(x[group]);
-    __m512i sums[4], small_sums[4];
+    const __m512i start = _mm512_maskz_expandloadu_epi32(0x1111, x[group].start);
+    __m512i sums[4], of_small[4];
 #pragma GCC unroll 4
     for (int q = 0; q < 4; ++q) {
       __m512i four[4], small_four[4];
@@ -187,57 +140,17 @@ DSV41_VNNI void multiply_one(const Rows& rows, int64_t cols, const IntegerGroup*
         const uint8_t* const codes = rows.codes + rows.at(4 * q + i) * rows.codes_stride + group * (kIntegerCols / 2);
         _mm_prefetch(reinterpret_cast<const char*>(codes) + kPrefetchBytes, _MM_HINT_T0);
         const Weights w = load_weights(codes, present);
-        four[i] = dot(w, values);
+        four[i] = dot(w, values, start);
         if (x[group].with_small) small_four[i] = dot_small(w, values);
       }
       sums[q] = sums_of_rows(four);
-      if (x[group].with_small) small_sums[q] = sums_of_rows(small_four);
+      if (x[group].with_small) of_small[q] = sums_of_rows(small_four);
     }
     __m512 scales[kIntegerBlocks];
     load_group_scales(rows, group, n_blocks, scales);
-    sum = add_blocks(sums, small_sums, x[group], scales, n_blocks, sum);
+    sum = add_blocks(sums, of_small, x[group], scales, n_blocks, sum);
   }
   _mm512_store_ps(acc, sum);
-}
-
-// Several tokens: the weights of a group are decoded once.
-DSV41_VNNI void multiply_several(const Rows& rows, int64_t cols, const IntegerGroup* const* x, int n_rows, float* acc) {
-  for (int r = 0; r < n_rows; ++r) _mm512_store_ps(acc + r * kTileRows, _mm512_setzero_ps());
-  for (int64_t group = 0; group < integer_groups(cols); ++group) {
-    const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
-    const __mmask64 present = present_bytes(n_blocks);
-    alignas(64) __m512i decoded[kTileRows][2];
-    for (int i = 0; i < kTileRows; ++i) {
-      const uint8_t* const codes = rows.codes + rows.at(i) * rows.codes_stride + group * (kIntegerCols / 2);
-      _mm_prefetch(reinterpret_cast<const char*>(codes) + kPrefetchBytes, _MM_HINT_T0);
-      const Weights w = load_weights(codes, present);
-      _mm512_store_si512(&decoded[i][0], w.even);
-      _mm512_store_si512(&decoded[i][1], w.odd);
-    }
-    __m512 scales[kIntegerBlocks];
-    load_group_scales(rows, group, n_blocks, scales);
-    for (int r = 0; r < n_rows; ++r) {
-      const IntegerGroup& token = x[r][group];
-      const Activations values = load_activations(token);
-      __m512i sums[4], small_sums[4];
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        __m512i four[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) four[i] = dot({decoded[4 * q + i][0], decoded[4 * q + i][1]}, values);
-        sums[q] = sums_of_rows(four);
-      }
-      if (token.with_small) {
-        for (int q = 0; q < 4; ++q) {
-          __m512i four[4];
-          for (int i = 0; i < 4; ++i) four[i] = dot_small({decoded[4 * q + i][0], decoded[4 * q + i][1]}, values);
-          small_sums[q] = sums_of_rows(four);
-        }
-      }
-      float* const at = acc + r * kTileRows;
-      _mm512_store_ps(at, add_blocks(sums, small_sums, token, scales, n_blocks, _mm512_load_ps(at)));
-    }
-  }
 }
 
 }  // namespace
@@ -248,20 +161,17 @@ bool multiplies_in_integers(CpuTarget target) {
 
 void multiply_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
                        int n_rows, const ProductOutput& out) {
-  if (weight.layout == tensor::WeightLayout::kPacked) return multiply_packed_integers(weight, first, n, x, n_rows, out);
-  alignas(64) float acc[kTokenRows * kTileRows];
+  if (n_rows > 1) return multiply_integer_tiles(weight, first, n, x, n_rows, out);
+  if (weight.layout == tensor::WeightLayout::kPacked) return multiply_packed_integers(weight, first, n, x[0], out);
+  alignas(64) float acc[kTileRows];
   const int64_t codes_stride = weight.cols / 2, scales_stride = weight.cols / kTileCols;
   for (int64_t done = 0; done < n; done += kTileRows) {
     const int n_tile = static_cast<int>(std::min<int64_t>(kTileRows, n - done));
     const Rows rows = {static_cast<const uint8_t*>(weight.codes) + (first + done) * codes_stride,
                        static_cast<const uint8_t*>(weight.scales) + (first + done) * scales_stride, codes_stride,
                        scales_stride, n_tile};
-    if (n_rows == 1) {
-      multiply_one(rows, weight.cols, x[0], acc);
-    } else {
-      multiply_several(rows, weight.cols, x, n_rows, acc);
-    }
-    store_tile(acc, n_rows, 0, n_tile, done, out);
+    multiply_one(rows, weight.cols, x[0], acc);
+    store_tile(acc, 1, 0, n_tile, done, out);
   }
 }
 

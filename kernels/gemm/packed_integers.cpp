@@ -1,4 +1,4 @@
-// The integer product of packed FP4 weights (fp4_integers.h, packed_weight.h): a lane is an output row from the first byte
+// One token times packed FP4 weights in integers (fp4_integers.h, packed_weight.h): a lane is an output row from the first byte
 // to the result. In a block of 32 columns a vpdpbusd takes four columns of 16 rows, so the block's sum is complete when
 // its last one is done, and nothing is added across lanes. Blocks are added up as in fp4_integers.cpp: the same bits.
 #include <algorithm>
@@ -46,9 +46,9 @@ DSV41_STEP __m512i four(const int8_t* x) {
   return _mm512_set1_epi32(bytes);
 }
 
-// The block's sum with one array of activations, which begins at the block.
-DSV41_STEP __m512i dot(const BlockWeights& w, const int8_t* even, const int8_t* odd) {
-  __m512i a = _mm512_setzero_si512(), b = a;
+// start + the block's sum with one array of activations, which begins at the block.
+DSV41_STEP __m512i dot(const BlockWeights& w, const int8_t* even, const int8_t* odd, __m512i start) {
+  __m512i a = start, b = _mm512_setzero_si512();
 #pragma GCC unroll 4
   for (int j = 0; j < kVectors; ++j) {
     a = _mm512_dpbusd_epi32(a, w.even[j], four(even + 4 * j));
@@ -60,12 +60,12 @@ DSV41_STEP __m512i dot(const BlockWeights& w, const int8_t* even, const int8_t* 
 // acc + block b of the group x.
 DSV41_STEP __m512 add_block(const BlockWeights& w, const IntegerGroup& x, int b, __m512 scales, __m512 acc) {
   const int at = b * (kTileCols / 2);
-  const __m512i coarse = dot(w, x.coarse[0] + at, x.coarse[1] + at), fine = dot(w, x.fine[0] + at, x.fine[1] + at);
-  const __m512i sums = _mm512_add_epi32(_mm512_slli_epi32(coarse, 8), fine);
-  acc = _mm512_fmadd_ps(to_floats(sums, x.offset[b], x.factor[b]), scales, acc);
+  const __m512i none = _mm512_setzero_si512();
+  const __m512i coarse = dot(w, x.coarse[0] + at, x.coarse[1] + at, _mm512_set1_epi32(x.start[b]));
+  const __m512i sums = _mm512_add_epi32(_mm512_slli_epi32(coarse, 8), dot(w, x.fine[0] + at, x.fine[1] + at, none));
+  acc = _mm512_fmadd_ps(large_sums(sums, x, b), scales, acc);
   if (x.with_small >> b & 1) {
-    const __m512i small = dot(w, x.small[0] + at, x.small[1] + at);
-    acc = _mm512_fmadd_ps(to_floats(small, x.small_offset[b], x.factor[b] * 0.125f), scales, acc);
+    acc = _mm512_fmadd_ps(small_sums(dot(w, x.small[0] + at, x.small[1] + at, none), x, b), scales, acc);
   }
   return acc;
 }
@@ -104,47 +104,24 @@ DSV41_VNNI void multiply_one(const uint8_t* band, int64_t cols, const IntegerGro
   _mm512_store_ps(acc, sum);
 }
 
-// Several tokens: the weights of a block are decoded once.
-DSV41_VNNI void multiply_several(const uint8_t* band, int64_t cols, const IntegerGroup* const* x, int n_rows,
-                                 float* acc) {
-  for (int r = 0; r < n_rows; ++r) _mm512_store_ps(acc + r * kTileRows, _mm512_setzero_ps());
-  for (int64_t col = 0; col < cols; col += kTileCols) {
-    const PackedStrip strip = packed_fp4_strip(cols, col);
-    prefetch(band + strip.nibbles, kVectors);
-    const BlockWeights w = load_block(band + strip.nibbles);
-    const __m512 scales = load_scales(band + strip.scales);
-    const int64_t group = col / kIntegerCols;
-    const int b = static_cast<int>(col % kIntegerCols / kTileCols);
-    for (int r = 0; r < n_rows; ++r) {
-      float* const at = acc + r * kTileRows;
-      _mm512_store_ps(at, add_block(w, x[r][group], b, scales, _mm512_load_ps(at)));
-    }
-  }
-}
-
 }  // namespace
 
-void multiply_packed_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
-                              int n_rows, const ProductOutput& out) {
-  alignas(64) float acc[kTokenRows * kTileRows];
+void multiply_packed_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* x,
+                              const ProductOutput& out) {
+  alignas(64) float acc[kTileRows];
   const int64_t band_bytes = packed_band_bytes(weight.format, weight.cols);
   for (int64_t row = first / kBandRows * kBandRows; row < first + n; row += kBandRows) {
     const uint8_t* const band = static_cast<const uint8_t*>(weight.codes) + row / kBandRows * band_bytes;
-    if (n_rows == 1) {
-      multiply_one(band, weight.cols, x[0], acc);
-    } else {
-      multiply_several(band, weight.cols, x, n_rows, acc);
-    }
+    multiply_one(band, weight.cols, x, acc);
     const int skip = static_cast<int>(std::max<int64_t>(0, first - row));
     const int end = static_cast<int>(std::min(kBandRows, first + n - row));
-    store_tile(acc, n_rows, skip, end, row - first, out);
+    store_tile(acc, 1, skip, end, row - first, out);
   }
 }
 
 #else
 
-void multiply_packed_integers(const tensor::WeightView&, int64_t, int64_t, const IntegerGroup* const*, int,
-                              const ProductOutput&) {}
+void multiply_packed_integers(const tensor::WeightView&, int64_t, int64_t, const IntegerGroup*, const ProductOutput&) {}
 
 #endif
 

@@ -1,5 +1,5 @@
-// Steps that the two integer products share, of weights in rows (fp4_integers.cpp) and of packed ones (packed_integers.cpp).
-// Included by these files alone.
+// Steps that the integer products share: of weights in rows (fp4_integers.cpp), of packed ones (packed_integers.cpp), of several
+// tokens (integer_tiles.cpp). Included by these files alone.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -13,6 +13,7 @@
 
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
+#include "kernels/gemm/fp4_integers.h"
 #include "kernels/gemm/tile_product.h"
 
 #define DSV41_VNNI __attribute__((target(DSV41_AVX512_FEATURES ",avx512vnni" DSV41_VECTORS_OF_64)))
@@ -35,15 +36,19 @@ DSV41_STEP __m512 scale_factors(__m512i dwords) {
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(_mm512_mask_mov_epi32(exponent, is_zero, smallest), is_nan, nan));
 }
 
-// The sums without their offset, times the factor of the activations.
-DSV41_STEP __m512 to_floats(__m512i sums, int32_t offset, float factor) {
-  const __m512i values = _mm512_sub_epi32(sums, _mm512_set1_epi32(offset));
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(values), _mm512_set1_ps(factor));
+// The sums of block b over the large activations, which began at start * 256, and over the small ones, both as floats.
+DSV41_STEP __m512 large_sums(__m512i sums, const IntegerGroup& x, int b) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(x.factor[b]), _mm512_set1_ps(x.rest[b]));
+}
+DSV41_STEP __m512 small_sums(__m512i sums, const IntegerGroup& x, int b) {
+  const __m512i values = _mm512_sub_epi32(sums, _mm512_set1_epi32(x.small_offset[b]));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(values), _mm512_set1_ps(x.factor[b] * 0.125f));
 }
 
-// acc: [n_rows][16]. Columns [skip, n) of each row go to y + offset + column; offset + skip is not negative.
-inline void store_tile(const float* acc, int n_rows, int skip, int n, int64_t offset, const ProductOutput& out) {
-  for (int r = 0; r < n_rows; ++r, acc += kTileRows) {
+// acc: n_rows, acc_stride values apart. Columns [skip, n) of each row go to y + offset + column; offset + skip is not negative.
+inline void store_tile(const float* acc, int n_rows, int skip, int n, int64_t offset, const ProductOutput& out,
+                       int acc_stride = kTileRows) {
+  for (int r = 0; r < n_rows; ++r, acc += acc_stride) {
     const int64_t at = r * out.y_stride + offset;
     if (out.is_f32) {
       std::memcpy(static_cast<float*>(out.y) + at + skip, acc + skip, static_cast<size_t>(n - skip) * sizeof *acc);

@@ -71,10 +71,10 @@ TEST_SUITE("kernels/fp4_integers") {
   TEST_CASE("integers give the bits of the float form, whatever the shape" * doctest::skip(!kHere)) {
     const FlushDenormals flush;
     for (const int64_t cols : {32, 64, 96, 128, 160, 288, 2304, 5120}) {
-      for (const int64_t n : {1, 5, 16, 17, 50}) {
+      for (const int64_t n : {1, 5, 16, 17, 50, 63, 65, 130}) {
         const Weight weight(n + 3, cols, 1);
-        for (const int n_rows : {1, 2, 3, 64}) {
-          if (n_rows > 3 && cols > 300 && n != 17) continue;
+        for (const int n_rows : {1, 2, 3, 4, 5, 6, 7, 63, 64}) {
+          if (cols > 300 && n_rows > 3 && n != 17) continue;
           CAPTURE(cols);
           CAPTURE(n);
           CAPTURE(n_rows);
@@ -148,6 +148,34 @@ TEST_SUITE("kernels/fp4_integers") {
     }
   }
 
+  TEST_CASE("a prepared row is the same with vectors, without them and in parts") {
+    const auto bytes_of = [](const std::vector<IntegerGroup>& groups) {
+      const uint8_t* const bytes = reinterpret_cast<const uint8_t*>(groups.data());
+      return std::vector<uint8_t>(bytes, bytes + groups.size() * sizeof(IntegerGroup));
+    };
+    for (const int64_t cols : {32, 64, 96, 128, 160, 512}) {
+      for (const int start : {0, 96, 160}) {
+        CAPTURE(cols);
+        CAPTURE(start);
+        std::vector<uint8_t> codes(static_cast<size_t>(cols)), scales(static_cast<size_t>(cols / 32));
+        for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(start + static_cast<int>(i));
+        for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<uint8_t>(100 + i);
+        std::vector<IntegerGroup> want(static_cast<size_t>(integer_groups(cols))), got(want.size()), parts(want.size());
+        std::memset(got.data(), 0xee, got.size() * sizeof(IntegerGroup));
+        std::memset(parts.data(), 0xee, parts.size() * sizeof(IntegerGroup));
+        const bool usable = prepare_integers_plain(codes.data(), scales.data(), cols, want.data());
+        CHECK(prepare_integers(codes.data(), scales.data(), cols, got.data()) == usable);
+        CHECK(usable == std::none_of(codes.begin(), codes.end(), [](uint8_t c) { return (c & 0x7f) == 0x7f; }));
+        CHECK(bytes_of(got) == bytes_of(want));
+        for (int64_t at = 0; at < cols; at += kIntegerCols) {
+          prepare_integers(&codes[static_cast<size_t>(at)], &scales[static_cast<size_t>(at / 32)],
+                           std::min<int64_t>(kIntegerCols, cols - at), &parts[static_cast<size_t>(at / kIntegerCols)]);
+        }
+        CHECK(bytes_of(parts) == bytes_of(want));
+      }
+    }
+  }
+
   TEST_CASE("nothing beyond a weight's last byte is read" * doctest::skip(!kHere)) {
     constexpr size_t kPage = 4096;
     const auto at_the_end = [](void* pages, const std::vector<uint8_t>& bytes) {
@@ -167,7 +195,7 @@ TEST_SUITE("kernels/fp4_integers") {
       WeightView view = weight.view;
       view.codes = at_the_end(pages[0], weight.codes);
       view.scales = at_the_end(pages[1], weight.scales);
-      for (const int n_rows : {1, 2}) {
+      for (const int n_rows : {1, 2, 6}) {
         const Inputs x = random_inputs(n_rows, cols, 4);
         std::vector<float> want(static_cast<size_t>(17 * n_rows)), got = want;
         multiply_integers(weight.view, 0, 17, x.prepared.data(), n_rows, {want.data(), 17, true});

@@ -272,12 +272,12 @@ TEST_SUITE("kernels/packed_weight") {
             doctest::skip(!cpu_target_supported(CpuTarget::kAvx512) || !multiplies_in_integers(CpuTarget::kAvx512))) {
     const FlushDenormals flush;
     for (const int64_t cols : {32, 64, 96, 128, 160, 288, 2304}) {
-      for (const int64_t n : {1, 15, 16, 17, 50}) {
+      for (const int64_t n : {1, 15, 16, 17, 50, 65, 129}) {
         TwoLayouts weight(kFp4, n + 3, cols, 1);
         const uint8_t ends[] = {0, 255, 1, 254};
         for (size_t i = 0; i < weight.scales.size(); i += 37) weight.scales[i] = ends[i / 37 % 4];
         weight.pack();
-        for (const int n_rows : {1, 2, 64}) {
+        for (const int n_rows : {1, 2, 7, 64}) {
           if (n_rows == 64 && n != 17) continue;
           CAPTURE(cols);
           CAPTURE(n);
