@@ -528,9 +528,9 @@ typedef struct dsv41_plan_options {
   uint64_t reserved[8];
 } dsv41_plan_options;
 
-/* KV memory of n_sessions sessions of n_tokens tokens. Global records lie in pages that hold page_tokens tokens of
- * every layer that has them; window and compressor rows are the same for a session of any length. Not counted: weights,
- * scratch memory of a running call, page tables, token lists. */
+/* KV memory of n_sessions sessions of n_tokens tokens, and the model's weights. Global records lie in pages that hold
+ * page_tokens tokens of every layer that has them; window and compressor rows are the same for a session of any length.
+ * Not counted: scratch memory of a running call, page tables, token lists. */
 typedef struct dsv41_plan {
   uint32_t struct_size;
   uint32_t kv_format;      /* DSV41_KV_* */
@@ -555,6 +555,14 @@ typedef struct dsv41_plan {
   uint64_t draft_window_bytes;  /* what drafts add to it */
   uint64_t state_bytes;         /* rows of the compressors until their record is complete */
   uint64_t total_bytes;         /* token_page_bytes, window_bytes, draft_window_bytes, state_bytes */
+  /* Weights as the checkpoint stores them, codes and scales; 0 for the V4 models, whose tensors are not known here.
+   * Packed weights take as much, but for rows that fill up bands of 16. */
+  uint64_t weight_bytes;        /* all: the four below and the rest: attention, shared experts, embedding, head */
+  uint64_t expert_bytes;        /* routed experts of the main layers */
+  uint64_t engram_table_bytes;  /* of which a token reads a few rows */
+  uint64_t draft_weight_bytes;  /* draft layers; this library does not read them so far */
+  uint64_t vision_weight_bytes; /* this library does not read them */
+  uint64_t token_weight_bytes;  /* read to decode one token: divided by the memory's rate, the least time of a token */
 } dsv41_plan;
 
 /* Kinds of a dsv41_plan_field. MAIN and INDEX lie in pages, the others belong to a session. */
@@ -1397,8 +1405,8 @@ DSV41_API dsv41_status dsv41_model_info_get(dsv41_model* model, dsv41_model_info
 DSV41_API dsv41_status dsv41_model_fingerprint(dsv41_model* model, dsv41_fingerprint* out, dsv41_error* error);
 DSV41_API void dsv41_model_release(dsv41_model* model);
 
-/* Computes the KV memory of sessions from a model's name or its config.json, into *out (not NULL): arithmetic alone,
- * no weights. The V4 models are there to size machines; this library does not run them. options: NULL for one session
+/* Computes the memory of sessions and weights from a model's name or its config.json, into *out (not NULL): arithmetic
+ * alone, no checkpoint. The V4 models are there to size machines; this library does not run them. options: NULL for one session
  * of V4.1-Flash at its full length. Codes: UNSUPPORTED (kv_format), LIMIT (n_tokens above max_tokens, more than 2^64
  * bytes), and for a path NOT_FOUND, IO, PERMISSION, CHECKPOINT, CHECKPOINT_UNSUPPORTED. Any thread. Since 0.1. */
 DSV41_API dsv41_status dsv41_model_plan(dsv41_runtime* runtime, const dsv41_plan_options* options, dsv41_plan* out,

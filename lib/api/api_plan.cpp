@@ -88,6 +88,12 @@ dsv41_plan describe(const session::PlanOptions& options, const session::ModelPla
   out.draft_window_bytes = plan.bytes.draft_window_bytes;
   out.state_bytes = plan.bytes.state_bytes;
   out.total_bytes = plan.bytes.total_bytes;
+  out.weight_bytes = plan.weights.total();
+  out.expert_bytes = plan.weights.experts;
+  out.engram_table_bytes = plan.weights.engram_tables;
+  out.draft_weight_bytes = plan.weights.drafts;
+  out.vision_weight_bytes = plan.weights.vision;
+  out.token_weight_bytes = plan.weights.of_one_token;
   return out;
 }
 

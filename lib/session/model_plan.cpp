@@ -4,14 +4,14 @@
 
 #include "base/file.h"
 #include "kv/v4_layout.h"
+#include "model/v41_flash_config.h"
 
 namespace dsv41::session {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 
-// The published hyper-parameters that KV memory depends on. V4.1-Flash: text_config of config.json,
-// deepseek-ai/DeepSeek-V4.1-Flash. V4-Flash and V4-Pro: config.json of deepseek-ai/DeepSeek-V4-Flash and -V4-Pro; their
+// The published hyper-parameters that KV memory depends on: config.json of deepseek-ai/DeepSeek-V4-Flash and -V4-Pro; their
 // compress_ratios begin with two layers of one ratio and go on with 4 and 128 by turns.
 struct V4Preset {
   const char* name;
@@ -26,8 +26,6 @@ constexpr V4Preset kV4Presets[] = {
 };
 
 constexpr char kV41Name[] = "V4.1-Flash";
-constexpr int64_t kV41Layers = 40, kV41DraftLayers = 3, kV41MaxTokens = 1048576;
-kv::KvShape v41_shape() { return {{{2, 2}, {8, 2}, {14, 2}, {20, 1}}, 512, 128, kV41Layers, 128}; }
 
 kv::V4Shape shape_of(const V4Preset& preset) {
   kv::V4Shape shape;
@@ -64,25 +62,24 @@ ModelPlan plan_of_v4(const V4Preset& preset, const PlanOptions& options) {
   return plan;
 }
 
-// `shape` with the window rings that are wanted.
-Result<ModelPlan> plan_of_v41(const kv::KvShape& shape, int64_t n_draft_layers, int64_t max_tokens, KvFormat format) {
-  if (format != KvFormat::kNative) {
+Result<ModelPlan> plan_of_v41(const model::ModelConfig& config, const PlanOptions& options) {
+  if (options.format != KvFormat::kNative) {
     return Status(Code::kUNSUPPORTED, "V4.1 keeps its KV memory in its native format only");
   }
+  const int64_t n_draft_layers = options.with_drafts ? config.num_nextn_predict_layers : 0;
   ModelPlan plan;
-  plan.n_layers = static_cast<uint64_t>(shape.n_window_layers - n_draft_layers);
+  plan.n_layers = static_cast<uint64_t>(config.num_hidden_layers);
   plan.n_draft_layers = static_cast<uint64_t>(n_draft_layers);
-  plan.max_tokens = static_cast<uint64_t>(max_tokens);
-  DSV41_TRY_ASSIGN(plan.layout, kv::layout_of(shape, n_draft_layers));
+  plan.max_tokens = static_cast<uint64_t>(config.max_position_embeddings);
+  DSV41_TRY_ASSIGN(plan.layout, kv::layout_of(kv_shape_of(config, options.with_drafts), n_draft_layers));
+  plan.weights = model::weight_bytes_of(config);
   return plan;
 }
 
 Result<ModelPlan> plan_of_preset(const PlanOptions& options) {
   if (options.preset == kV41Name) {
-    const int64_t n_drafts = options.with_drafts ? kV41DraftLayers : 0;
-    kv::KvShape shape = v41_shape();
-    shape.n_window_layers += n_drafts;
-    return plan_of_v41(shape, n_drafts, kV41MaxTokens, options.format);
+    DSV41_TRY_ASSIGN(const model::ModelConfig config, model::parse_config(model::kV41FlashConfig));
+    return plan_of_v41(config, options);
   }
   for (const V4Preset& preset : kV4Presets) {
     if (options.preset == preset.name) return plan_of_v4(preset, options);
@@ -103,10 +100,7 @@ Result<ModelPlan> plan_of_path(const PlanOptions& options) {
   }
   Result<model::ModelConfig> config = model::parse_config(json.value());
   if (!config.ok()) return std::move(config).status().with_context(path);
-  const model::ModelConfig& c = config.value();
-  Result<ModelPlan> plan =
-      plan_of_v41(kv_shape_of(c, options.with_drafts), options.with_drafts ? c.num_nextn_predict_layers : 0,
-                  c.max_position_embeddings, options.format);
+  Result<ModelPlan> plan = plan_of_v41(config.value(), options);
   if (!plan.ok()) return std::move(plan).status().with_context(path);
   return plan;
 }

@@ -1,9 +1,9 @@
-// plan_model: the KV memory that N sessions of T tokens of a model need, by kind, from the model's name or its
-// config.json alone. No weights, no device.
+// plan_model: the KV memory that N sessions of T tokens of a model need, by kind, and what its weights weigh, from the
+// model's name or its config.json alone. No checkpoint, no device.
 //
 // V4.1 plans go through the PageGeometry of the page pool. The V4 models are described so that a host can size machines
-// for them; this library does not run them. Not counted: weights, scratch memory of the forward pass, page tables,
-// token lists.
+// for them; this library does not run them, and does not know their weights. Not counted: scratch memory of the forward
+// pass, page tables, token lists.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "kv/kv_layout.h"
 #include "kv/page_geometry.h"
 #include "model/config.h"
+#include "model/weight_bytes.h"
 
 namespace dsv41::session {
 
@@ -47,6 +48,7 @@ struct ModelPlan {
   uint64_t n_tokens = 0;        // of each session
   kv::KvLayout layout;
   kv::KvPlan bytes;
+  model::WeightBytes weights;  // zeros for the V4 models
 };
 
 // INVALID_ARG: unknown preset, both or neither of preset and path, no sessions. UNSUPPORTED: a format that the model

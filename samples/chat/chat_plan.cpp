@@ -57,6 +57,17 @@ void print_sums(const Options& options, const dsv41_plan& plan) {
   std::printf("%-32s%18.3f GiB\n", "", static_cast<double>(plan.total_bytes) / (1 << 30));
 }
 
+void print_weights(const dsv41_plan& plan) {
+  if (plan.weight_bytes == 0) return;
+  std::printf("\n%-32s%22s\n", "weights", "bytes");
+  print_kind("routed experts", plan.expert_bytes);
+  print_kind("Engram tables", plan.engram_table_bytes);
+  print_kind("draft layers", plan.draft_weight_bytes);
+  print_kind("vision", plan.vision_weight_bytes);
+  print_kind("all with the rest", plan.weight_bytes);
+  print_kind("read for one decoded token", plan.token_weight_bytes);
+}
+
 void print_fields(const std::vector<dsv41_plan_field>& fields) {
   std::printf("\n%-22s%6s%7s%9s%11s%13s%13s\n", "in a page or session", "ratio", "layers", "entries", "bytes each",
               "bytes", "stored");
@@ -108,6 +119,7 @@ int print_plan(const Options& options) {
     return wrong_option ? kUsage : kBadModel;
   }
   print_sums(options, plan);
+  print_weights(plan);
   print_fields(fields);
   return std::fflush(stdout) == 0 && !std::ferror(stdout) ? kAnswered : kFailed;
 }

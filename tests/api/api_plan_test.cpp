@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "api/nano_api.h"
 
@@ -47,6 +49,34 @@ TEST_SUITE("api/plan") {
     CHECK(plan.draft_window_bytes == 0);
     CHECK(plan.state_bytes == 98304);
     CHECK(plan.total_bytes == plan.token_page_bytes + plan.session_bytes);
+  }
+
+  TEST_CASE("the plan of the released model has the bytes of its checkpoint") {
+    const dsv41_plan plan = nano_runtime().plan(preset("V4.1-Flash"));
+    CHECK(plan.weight_bytes == 510286023000ull);
+    // Three matrices of 5120 x 2304, half a byte a weight and a scale for 32.
+    CHECK(plan.expert_bytes == 40ull * 384 * 3 * (5120 * 2304 / 2 + 5120 * 2304 / 32));
+    CHECK(plan.engram_table_bytes == (384006168ull + 384016682) * (256 + 8));
+    CHECK(plan.draft_weight_bytes > 3ull * 128 * 18800640);
+    // GB: attention 5.070, experts 4.512, shared experts 1.417, head 1.324, Engram projections 0.315, gates 0.157, mHC 0.157,
+    // indexers 0.045, compressors 0.037.
+    CHECK(plan.token_weight_bytes == doctest::Approx(13.034e9).epsilon(0.0005));
+    const dsv41_plan v4 = nano_runtime().plan(preset("V4-Pro"));
+    CHECK(v4.weight_bytes == 0);
+    CHECK(v4.token_weight_bytes == 0);
+  }
+
+  TEST_CASE("the plan of a checkpoint's config has the bytes of its tensors") {
+    const dsv41_plan plan = nano_runtime().plan(nano_path());
+    uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(kNanoFolder)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      uint64_t header_bytes = 0;
+      std::ifstream(entry.path(), std::ios::binary).read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+      bytes += entry.file_size() - sizeof header_bytes - header_bytes;
+    }
+    CHECK(plan.weight_bytes == bytes);
+    CHECK(plan.token_weight_bytes < plan.weight_bytes - plan.expert_bytes / 2);
   }
 
   TEST_CASE("options reach the plan") {

@@ -1,5 +1,6 @@
 #include "backend/cpu/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -23,6 +24,14 @@ constexpr int kImpatientWaits = 16;  // waits without a spin after the processor
 constexpr int64_t kWakeAtOnce = 2;
 
 std::atomic<int> awake_workers{0};  // of all pools of the process
+
+std::atomic<uint32_t> forks{0};  // of which this process is the child
+
+uint32_t count_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);  // without memory for it the child waits for workers that it does not have
+  return forks.load(std::memory_order_relaxed);
+}
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -62,7 +71,7 @@ int usable_processors() {
 }
 
 ThreadPool::ThreadPool(int n_threads, bool flush_denormals, const std::function<void(int)>& on_start)
-    : flush_denormals_(flush_denormals), processors_(usable_processors()) {
+    : flush_denormals_(flush_denormals), processors_(usable_processors()), forks_(count_forks()) {
   workers_.reserve(static_cast<size_t>(std::max(0, n_threads - 1)));
   for (int i = 1; i < n_threads; ++i) {
     try {
@@ -79,7 +88,7 @@ ThreadPool::ThreadPool(int n_threads, bool flush_denormals, const std::function<
 }
 
 ThreadPool::~ThreadPool() {
-  if (getpid() != process_) {  // the child of a fork: there are no threads to wait for
+  if (in_child()) {  // there are no threads to wait for
     for (std::thread& worker : workers_) worker.detach();
     return;
   }
@@ -89,12 +98,14 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+bool ThreadPool::in_child() const { return forks.load(std::memory_order_relaxed) != forks_; }
+
 // ------------------------------------------------------------------------------------------- callers
 
 void ThreadPool::run(int64_t n_items, int64_t grain, RangeBody body) {
   if (n_items <= 0) return;
   grain = std::max<int64_t>(1, grain);
-  Slot* slot = workers_.empty() || n_items <= grain ? nullptr : take_slot();
+  Slot* slot = workers_.empty() || n_items <= grain || in_child() ? nullptr : take_slot();
   if (!slot) {
     body(0, n_items);
     return;

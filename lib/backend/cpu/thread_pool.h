@@ -12,10 +12,9 @@
 //
 // What the body throws, on whichever thread, ends the job and comes out of run() when all have left it.
 //
-// After fork() the child has no workers: its callers do everything themselves.
+// After fork() the child has no workers: its callers do everything themselves, and do not touch the slots, in which a
+// worker may have been at that moment.
 #pragma once
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -66,6 +65,7 @@ class ThreadPool final : public Parallel {
   static constexpr uint32_t kOwnerSleeps = uint32_t{1} << 30;
   static constexpr int kSlots = 4;  // jobs at a time
 
+  bool in_child() const;
   Slot* take_slot();
   void wake_helpers(const Slot& slot);
   void wake(int64_t n);
@@ -80,7 +80,7 @@ class ThreadPool final : public Parallel {
 
   const bool flush_denormals_;
   const int processors_;  // that this process may use
-  const pid_t process_ = getpid();
+  const uint32_t forks_;  // when the pool was made; another number later: this is the child of a fork
   Slot slots_[kSlots];
   alignas(64) std::atomic<uint32_t> epoch_{0};  // every new job raises it; workers wait for that
   alignas(64) std::atomic<int> sleepers_{0};
