@@ -2,15 +2,13 @@
 // (paired_rounds.h): BM_Gemv_Fp4 (an expert's matrices, activations prepared), BM_Gemv_Fp8, BM_Gemv_Bf16, of packed weights on
 // large pages and of weights in rows on small ones, as in a mapped file. Each round takes matrices that no cache holds, about
 // 40 MB of them; the head is taken in 20 parts.
-#include <sys/mman.h>
-
 #include <memory>
 
 #include "backend/cpu/thread_pool.h"
 #include "kernels/bench_targets.h"
 #include "kernels/gemm/fp4_integers.h"
 #include "kernels/gemm/linear.h"
-#include "kernels/gemm/packed_weight.h"
+#include "kernels/matrix_copies.h"
 #include "paired_rounds.h"
 #include "read_sum.h"
 #include "support/kernel_runs.h"
@@ -38,99 +36,7 @@ constexpr Gemv kGemvs[] = {
     {"BM_Gemv_Bf16/head", WeightFormat::kBf16, 5120, 129280 / 20, 1, false, {0.92, 0.92}, 0.75},
 };
 
-constexpr size_t kPoolBytes = size_t{1} << 30, kRoundBytes = size_t{40} << 20, kLargePage = size_t{2} << 20;
-
-// Memory that is there, on large or on small pages.
-class Pages {
- public:
-  Pages(size_t bytes, bool large) : bytes_(bytes + kLargePage) {
-    raw_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw_ == MAP_FAILED) return;
-    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(raw_) + kLargePage - 1) & ~(kLargePage - 1));
-    ::madvise(data_, bytes, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // advice: a refusal shows in the figures
-  }
-  ~Pages() {
-    if (raw_ != MAP_FAILED) ::munmap(raw_, bytes_);
-  }
-  Pages(const Pages&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  size_t bytes_;
-  void* raw_;
-  std::byte* data_ = nullptr;
-};
-
-// Copies of one matrix, one behind the other, that take turns.
-class Matrices {
- public:
-  Matrices(const Gemv& row, bool packed)
-      : codes_bytes_(static_cast<size_t>(row.in * row.out) * (row.format == WeightFormat::kFp4Row32 ? 1 : 2) /
-                     (row.format == WeightFormat::kBf16 ? 1 : 2)),
-        piece_bytes_(piece_bytes(row, codes_bytes_)),
-        n_(std::max<size_t>(1, kPoolBytes / piece_bytes_)),
-        pages_(n_ * piece_bytes_, packed) {
-    if (!pages_.data()) return;
-    const std::vector<uint8_t> codes = random_codes(row);
-    const std::vector<uint8_t> scales = test::random_e8m0(piece_bytes_ - codes_bytes_ + 64, 2);
-    WeightView rows = {row.format, row.out, row.in, codes.data(), scales.data()};
-    SerialParallel serial;
-    for (size_t i = 0; i < n_; ++i) {
-      std::byte* const at = pages_.data() + i * piece_bytes_;
-      if (i > 0) {
-        std::memcpy(at, pages_.data(), piece_bytes_);
-      } else if (packed) {
-        view_ = kernels::pack_weight(rows, at, serial);
-      } else {
-        std::memcpy(at, codes.data(), codes_bytes_);
-        std::memcpy(at + codes_bytes_, scales.data(), piece_bytes_ - codes_bytes_);
-        view_ = rows;
-        view_.codes = at;
-        view_.scales = at + codes_bytes_;
-      }
-    }
-  }
-
-  bool ok() const { return pages_.data() != nullptr; }
-  size_t piece_bytes() const { return piece_bytes_; }
-  size_t per_round() const { return std::max<size_t>(1, kRoundBytes / piece_bytes_); }
-  const std::byte* next() {
-    const std::byte* const at = pages_.data() + next_ * piece_bytes_;
-    next_ = (next_ + 1) % n_;
-    return at;
-  }
-  WeightView next_view() {
-    WeightView view = view_;
-    const ptrdiff_t moved = next() - pages_.data();
-    view.codes = static_cast<const std::byte*>(view_.codes) + moved;
-    if (view_.scales) view.scales = static_cast<const std::byte*>(view_.scales) + moved;
-    return view;
-  }
-
- private:
-  // As many bytes in either layout, a multiple of 256.
-  static size_t piece_bytes(const Gemv& row, size_t codes_bytes) {
-    const size_t packed = kernels::packed_bytes(row.format, row.out, row.in);
-    return (std::max(packed, codes_bytes) + 255) / 256 * 256;
-  }
-  // Some megabytes of them, again and again.
-  std::vector<uint8_t> random_codes(const Gemv& row) const {
-    constexpr size_t kDrawn = size_t{1} << 20;
-    std::vector<uint8_t> drawn = test::random_e4m3(kDrawn, 1);
-    if (row.format == WeightFormat::kBf16) {
-      const std::vector<uint16_t> values = test::random_bf16(kDrawn / 2, 1);
-      std::memcpy(drawn.data(), values.data(), kDrawn);
-    }
-    std::vector<uint8_t> codes(codes_bytes_);
-    for (size_t i = 0; i < codes.size(); ++i) codes[i] = drawn[i % kDrawn];
-    return codes;
-  }
-
-  size_t codes_bytes_, piece_bytes_, n_;
-  Pages pages_;
-  WeightView view_;
-  size_t next_ = 0;
-};
+constexpr size_t kRoundBytes = size_t{40} << 20;
 
 // One token's activations in the forms that the matrices take, as a quantiser leaves them: few small values.
 struct Token {
@@ -187,13 +93,13 @@ void run(benchmark::State& state, const Gemv& row, bool packed, int n_threads) {
   if (row.format == WeightFormat::kFp4Row32 && !kernels::multiplies_in_integers(probe.target)) {
     return state.SkipWithError("n/a: no VNNI");
   }
-  Matrices matrices(row, packed);
+  MatrixCopies matrices(row.format, row.out, row.in, packed);
   if (!matrices.ok()) return state.SkipWithError("no memory");
   backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
   const kernels::CpuContext context{probe.target, &pool};
   Token token(row);
   PairedRounds rounds;
-  const size_t n = matrices.per_round();
+  const size_t n = std::max<size_t>(1, kRoundBytes / matrices.piece_bytes());
   for (auto _ : state) {
     rounds.run(
         state,
