@@ -60,7 +60,7 @@ fuzz: setup-check
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 bench: all
-	@set -e; for program in build/bin/bench_*; do echo "== $$program"; $$program $(BENCH_ARGS); done
+	@scripts/bench.py run build $(BENCH_ARGS)
 
 asan: deps setup-check
 	@$(CONFIGURE) $@ >/dev/null
@@ -99,7 +99,7 @@ help:
 	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
 	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others"
 	@echo "make fuzz     each fuzzer for FUZZ_SECONDS (default 600), from the corpora in tests/fuzz"
-	@echo "make bench    all benchmarks, about two minutes (BENCH_ARGS=options of Google Benchmark)"
+	@echo "make bench    all benchmarks and a table of ratios beside their targets (BENCH_ARGS=options of Google Benchmark)"
 	@echo "make asan     tests under the address and undefined behaviour sanitizers; tsan: threads"
 	@echo "make format   clang-format all sources in place"
 	@echo "make install  install into PREFIX (default /usr/local)"

@@ -1,6 +1,9 @@
 // The ops on the residual streams at the dimensions of the released model, rows are tokens. Streams and outputs stay in
 // the caches, as between the ops of a step; what differs from site to site (fn) and from token to token (embedding
-// rows) comes from memory. Bytes are those read and written.
+// rows) comes from memory. Bytes are those read and written. BM_Mhc/step: what a site does to a token's streams besides its
+// coefficients, mhc_combine and the mhc_collapse of the next site, beside a copy of the streams in turns (paired_rounds.h).
+#include <cstring>
+
 #include "kernels/bench_targets.h"
 #include "kernels/cold_values.h"
 #include "kernels/mhc/embed_streams.h"
@@ -8,6 +11,7 @@
 #include "kernels/mhc/mhc_coefficients.h"
 #include "kernels/mhc/mhc_collapse.h"
 #include "kernels/mhc/mhc_combine.h"
+#include "paired_rounds.h"
 #include "support/kernel_runs.h"
 
 namespace dsv41::bench {
@@ -106,6 +110,26 @@ void run_embed(benchmark::State& state, const kernels::CpuContext& context, int6
   }
   report_work(state, n_rows * (2 * kDim + kStreamBytes));
 }
+
+void BM_Mhc(benchmark::State& state) {
+  SerialParallel serial;
+  const kernels::CpuContext context{kernels::best_cpu_target(), &serial};
+  std::vector<uint16_t> streams = some_streams(1), copy(streams.size());
+  const std::vector<uint16_t> o = test::random_bf16(static_cast<size_t>(kDim), 2);
+  std::vector<uint16_t> u(o.size());
+  const std::vector<float> pre(kStreams, 0.25f), post(kStreams, 0.5f);
+  const std::vector<float> comb(kStreams * kStreams, 0.8f / static_cast<float>(kStreams));  // as in run_combine
+  const auto copy_streams = [&] {
+    std::memcpy(copy.data(), streams.data(), streams.size() * sizeof streams[0]);
+    benchmark::ClobberMemory();
+  };
+  compare_in_rounds(state, copy_streams, [&] {
+    kernels::mhc_combine_cpu({streams.data(), o.data(), post.data(), comb.data(), 1, kStreams, kDim}, context);
+    kernels::mhc_collapse_cpu({streams.data(), pre.data(), u.data(), 1, kStreams, kDim}, context);
+    benchmark::ClobberMemory();
+  });
+}
+BENCHMARK(BM_Mhc)->Name("BM_Mhc/step")->Apply(in_rounds);
 
 const bool kRegistered = [] {
   for_each_row_count("embed_streams", run_embed);

@@ -1,16 +1,22 @@
 // The quantisers and the stores of finished records at the dimensions of the released model: rows are tokens, dims and
 // strides those of the tests' case table. Stores go on through KV memory, as those of a growing sequence do. Bytes are
-// those read and written.
+// those read and written. BM_KvQuant/{main,index,window}: 128 rows of BF16 to records of 288, 68 and 528 bytes in KV memory,
+// beside a copy of the rows, in turns (paired_rounds.h).
+#include <cstring>
+
 #include "kernels/attention/kv_memory.h"
 #include "kernels/bench_targets.h"
 #include "kernels/quant/act_quant.h"
 #include "kernels/quant/fp4_quant.h"
 #include "kernels/quant/quant_cases.h"
 #include "kernels/quant/store_records.h"
+#include "paired_rounds.h"
 #include "support/kernel_runs.h"
 
 namespace dsv41::bench {
 namespace {
+
+using kernels::CpuContext;
 
 constexpr test::QuantCase kHidden = find_case(test::kQuantCases, "hidden width"),
                           kExpert = find_case(test::kQuantCases, "expert width"),
@@ -82,6 +88,69 @@ void run_store_window(benchmark::State& state, const kernels::CpuContext& contex
   report_work(state, 2 * n_rows * kRowBytes);
 }
 
+// ---- Beside a copy of the rows
+
+constexpr int64_t kChunkRows = 128;
+
+struct SerialContext {
+  SerialParallel serial;
+  CpuContext context{kernels::best_cpu_target(), &serial};
+};
+
+// Copies `x` as the reference of `store`, which makes records of it.
+template <class Store>
+void compare_with_copy(benchmark::State& state, const std::vector<uint16_t>& x, const Store& store) {
+  std::vector<uint16_t> copy(x.size());
+  const auto copy_rows = [&] {
+    std::memcpy(copy.data(), x.data(), x.size() * sizeof x[0]);
+    benchmark::ClobberMemory();
+  };
+  compare_in_rounds(state, copy_rows, [&] {
+    store();
+    benchmark::ClobberMemory();
+  });
+}
+
+void kv_quant_fp4(benchmark::State& state, kernels::Fp4Format format, int64_t dim) {
+  const auto code_bytes = static_cast<uint32_t>(dim / 2);
+  const auto scale_bytes = static_cast<uint32_t>(dim / (format == kernels::Fp4Format::kMain ? 16 : 32));
+  SerialContext run;
+  test::PagedRecords memory(kFieldEntries, code_bytes, scale_bytes, kEntriesPerPage);
+  const std::vector<uint16_t> x = test::random_bf16(static_cast<size_t>(kChunkRows * dim), 1);
+  std::vector<uint8_t> codes(static_cast<size_t>(kChunkRows * code_bytes));
+  std::vector<uint8_t> scales(static_cast<size_t>(kChunkRows * scale_bytes));
+  kernels::StoreRecordsArgs to = {codes.data(), scales.data(), memory.field, 0, kChunkRows};
+  compare_with_copy(state, x, [&] {
+    kernels::fp4_quant_cpu(
+        {format, x.data(), dim, codes.data(), code_bytes, scales.data(), scale_bytes, kChunkRows, dim}, run.context);
+    kernels::store_records_cpu(to, run.context);
+    to.first_entry = (to.first_entry + kChunkRows) % kFieldEntries;
+  });
+}
+BENCHMARK_CAPTURE(kv_quant_fp4, main, kernels::Fp4Format::kMain, kLatent.dim)
+    ->Name("BM_KvQuant/main")
+    ->Apply(in_rounds);
+BENCHMARK_CAPTURE(kv_quant_fp4, index, kernels::Fp4Format::kIndex, kIndexKey.dim)
+    ->Name("BM_KvQuant/index")
+    ->Apply(in_rounds);
+
+void kv_quant_window(benchmark::State& state) {
+  constexpr uint32_t kRowBytes = kLatent.dim + kLatent.dim / 32;
+  SerialContext run;
+  test::RingRows memory(kRingRows, kRowBytes);
+  const std::vector<uint16_t> x = test::random_bf16(static_cast<size_t>(kChunkRows * kLatent.dim), 1);
+  std::vector<uint8_t> records(static_cast<size_t>(kChunkRows * kRowBytes));
+  kernels::StoreWindowArgs to = {records.data(), memory.ring, 0, kChunkRows};
+  compare_with_copy(state, x, [&] {
+    kernels::act_quant_cpu({x.data(), kLatent.dim, records.data(), kRowBytes, records.data() + kLatent.dim, kRowBytes,
+                            kChunkRows, kLatent.dim},
+                           run.context);
+    kernels::store_window_cpu(to, run.context);
+    to.first_position += kChunkRows;
+  });
+}
+BENCHMARK(kv_quant_window)->Name("BM_KvQuant/window")->Apply(in_rounds);
+
 struct ActQuantBench {
   const char* name;
   const test::QuantCase& row;
@@ -110,7 +179,6 @@ constexpr StoreBench kStoreBenches[] = {{"main entry", kLatent.dim / 2, kLatent.
 
 const bool kRegistered = [] {
   using benchmark::State;
-  using kernels::CpuContext;
   for (const ActQuantBench& b : kActQuantBenches) {
     for_each_row_count(std::string("act_quant/") + b.name,
                        [&b](State& state, const CpuContext& context, int64_t n_rows) {

@@ -1,9 +1,13 @@
 // Sampler over the vocabulary of the released model, 129,280 logits, a new position each time. Two shapes of
 // distribution: `sure`, in which a few tokens hold nearly all of it, as after most prefixes of a text; `flat`, a normal
 // distribution of logits, in which top_p keeps tens of thousands. Bytes are those of the logits, items are tokens;
-// `candidates` is how many tokens the last draw chose from.
+// `candidates` is how many tokens the last draw chose from. BM_Sampler/greedy stands beside one reading of the logits,
+// BM_Sampler/topp beside a sort of all of them, in turns (paired_rounds.h).
 #include <benchmark/benchmark.h>
 
+#include "kernels/common/cpu_features.h"
+#include "paired_rounds.h"
+#include "read_sum.h"
 #include "session/sampler.h"
 #include "support/kernel_runs.h"
 
@@ -54,6 +58,41 @@ void run(benchmark::State& state, const SamplerBench& row) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(kVocab * sizeof(float)));
   state.counters["candidates"] = static_cast<double>(n_candidates);
 }
+
+template <class Reference>
+void compare(benchmark::State& state, const SamplerOptions& options, const std::vector<float>& logits,
+             const Reference& reference) {
+  Result<Sampler> sampler = Sampler::create(options, kVocab);
+  if (!sampler.ok()) return state.SkipWithError("refused");
+  uint64_t position = 0;
+  compare_in_rounds(state, reference, [&] { benchmark::DoNotOptimize(sampler->sample(logits, position++).ok()); });
+}
+
+void sample_greedily(benchmark::State& state) {
+  const std::vector<float> logits = some_logits(true);
+  SamplerOptions options;
+  options.temperature = 0;
+  const kernels::CpuTarget target = kernels::best_cpu_target();
+  compare(state, options, logits, [&] {
+    benchmark::DoNotOptimize(
+        read_sum(target, reinterpret_cast<const std::byte*>(logits.data()), kVocab * sizeof(float)));
+  });
+}
+BENCHMARK(sample_greedily)->Name("BM_Sampler/greedy")->Apply(in_rounds);
+
+void sample_top_p(benchmark::State& state, bool sure) {
+  const std::vector<float> logits = some_logits(sure);
+  SamplerOptions options;
+  options.top_p = 0.95;
+  std::vector<std::pair<float, int32_t>> pairs(kVocab);
+  compare(state, options, logits, [&] {
+    for (size_t i = 0; i < kVocab; ++i) pairs[i] = {-logits[i], static_cast<int32_t>(i)};
+    std::sort(pairs.begin(), pairs.end());
+    benchmark::ClobberMemory();
+  });
+}
+BENCHMARK_CAPTURE(sample_top_p, sure, true)->Name("BM_Sampler/topp")->Apply(in_rounds);
+BENCHMARK_CAPTURE(sample_top_p, flat, false)->Name("BM_Sampler/topp_flat")->Apply(in_rounds);
 
 const bool kRegistered = [] {
   for (const SamplerBench& row : kSamplerBenches) {

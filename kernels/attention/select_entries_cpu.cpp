@@ -4,7 +4,8 @@
 // 11, 11 and 10 bits from the top, find the key of the k-th best; one more pass in ascending order writes every id
 // above it and the first few at it. Long rows are cut into groups of entries first, and the largest key of each group
 // is found in a pass that vectorises: at least k entries reach the k-th largest of these, so only groups that reach it
-// are looked at again. For candidates the groups are the candidate blocks themselves. Work: (row, groups), then rows.
+// are looked at again. For candidates the groups are the candidate blocks themselves. Work: (row, groups), then rows. With
+// AVX-512 most rows of select_top_k need a single pass instead (select_filter.h).
 // Rejected: heaps and nth_element (their order of equal scores is not by id).
 #include <algorithm>
 #include <bit>
@@ -13,6 +14,7 @@
 #include <memory>
 
 #include "kernels/attention/select_entries.h"
+#include "kernels/attention/select_filter.h"
 #include "kernels/common/simd_dispatch.h"
 
 namespace dsv41::kernels {
@@ -204,11 +206,18 @@ void select_row(const SelectCandidatesArgs& args, int64_t row, const GroupKeys& 
 }  // namespace
 
 void select_top_k_cpu(const SelectTopKArgs& args, const CpuContext& context) {
+  const TopKFilter filter(args, context);
   const GroupKeys groups(
-      args.scores, args.score_stride, args.n_rows, kGroupEntries, [&](int64_t row) { return n_grouped(args, row); },
-      context);
+      args.scores, args.score_stride, args.n_rows, kGroupEntries,
+      [&](int64_t row) { return filter.knows(row) ? 0 : n_grouped(args, row); }, context);
   context.parallel->run(args.n_rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) select_row(args, row, groups);
+    for (int64_t row = begin; row < end; ++row) {
+      if (filter.knows(row)) {
+        filter.select(row);
+      } else {
+        select_row(args, row, groups);
+      }
+    }
   });
 }
 

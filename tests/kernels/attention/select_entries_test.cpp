@@ -125,7 +125,11 @@ TEST_SUITE("kernels/attention/select_entries") {
                            {128, 1, 1},
                            {1000, 1, 7},
                            {1024, 2, 8},
-                           {65537, 1, 512}}) {
+                           {2047, 1, 512},
+                           {2048, 1, 512},
+                           {3001, 1, 64},
+                           {65537, 1, 512},
+                           {131100, 1, 1}}) {
       CAPTURE(row.n);
       for (const ScoreKind& kind : kScoreKinds) {
         CAPTURE(kind.name);
@@ -208,6 +212,57 @@ TEST_SUITE("kernels/attention/select_entries") {
         });
       }
     }
+  }
+
+  TEST_CASE("long lists of candidate blocks, the last one cut, give the ids of the plain definition") {
+    for (const int64_t n_entries : {8 * 1024 + 3, 3 * 8 * 700 + 8, 70001}) {
+      CAPTURE(n_entries);
+      for (const ScoreKind& kind : kScoreKinds) {
+        CAPTURE(kind.name);
+        std::vector<float> scores = draw_scores(kind, n_entries, 5);
+        std::vector<int32_t> blocks;
+        for (int64_t b = n_entries < 10000 ? 0 : 1; b * 8 < n_entries; b += n_entries < 10000 ? 1 : 3) {
+          blocks.push_back(static_cast<int32_t>(b));
+        }
+        std::vector<bool> allowed(scores.size());
+        for (const int32_t b : blocks) {
+          for (size_t i = static_cast<size_t>(b) * 8; i < std::min(scores.size(), static_cast<size_t>(b + 1) * 8);
+               ++i) {
+            allowed[i] = true;
+          }
+        }
+        for (size_t i = 0; i < scores.size(); ++i) {
+          if (!allowed[i]) scores[i] = 1e30f;
+        }
+        int32_t n = static_cast<int32_t>(blocks.size());
+        const std::vector<int32_t> want = best_ids(
+            scores, [&](size_t i) { return allowed[i]; }, 512, 512);
+        for_ref_and_cpu([&](const CpuContext* context) {
+          check_ids(want, select(scores, n_entries - 1, 1, 512, context, {blocks.data(), &n, n, 8}));
+        });
+      }
+    }
+  }
+
+  TEST_CASE("rows in order, and rows whose best entries follow a pattern, give the ids of the plain definition") {
+    constexpr int64_t kEntries = 20000;
+    const auto check = [&](const char* name, float (*score)(int64_t)) {
+      CAPTURE(name);
+      std::vector<float> scores;
+      for (int64_t i = 0; i < kEntries; ++i) scores.push_back(score(i));
+      const std::vector<int32_t> want = best_ids(
+          scores, [](size_t) { return true; }, 512, 512);
+      for_ref_and_cpu(
+          [&](const CpuContext* context) { check_ids(want, select(scores, kEntries - 1, 1, 512, context)); });
+    };
+    check("ascending", [](int64_t i) { return static_cast<float>(i); });
+    check("descending", [](int64_t i) { return static_cast<float>(-i); });
+    check("best at the start",
+          [](int64_t i) { return i < 600 ? 2.0f + static_cast<float>(i % 7) : 0.001f * static_cast<float>(i % 999); });
+    check("best in every 19th vector",
+          [](int64_t i) { return (i / 16 % 19 == 0 ? 1e3f : 1.0f) * static_cast<float>(i % 997); });
+    check("best in all others",
+          [](int64_t i) { return (i / 16 % 19 == 0 ? -1.0f : 1.0f) * static_cast<float>(i % 997); });
   }
 
   TEST_CASE("scores are not read where everything is chosen") {
