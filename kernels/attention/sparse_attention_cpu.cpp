@@ -13,16 +13,14 @@
 // Differs from ref by fp32 arithmetic and exp_f32 (1 ulp): where an e lies on the border of two BF16 values, its
 // contribution may differ by 2^-9 of itself.
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
 
+#include "kernels/attention/decode_keys.h"
 #include "kernels/attention/sparse_attention.h"
-#include "kernels/common/e4m3_table.h"
 #include "kernels/common/math_functions.h"
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
@@ -38,13 +36,6 @@ constexpr int64_t kChannels = 32;       // of the values, of one work item: the 
 constexpr int64_t kItemsPerThread = 2;  // fewer than these are cut further
 constexpr float kLargestSinkGap = 80.0f;
 
-// Where the keys of one query row lie.
-struct RowKeys {
-  const AttentionSequence* sequence;
-  const int32_t* selected;
-  int64_t first, n_window, n_keys;  // first: position of the oldest window row
-};
-
 RowKeys row_keys(const SparseAttentionArgs& args, int64_t row) {
   const AttentionSequence& sequence = args.sequences[args.row_sequence[row]];
   const int64_t position = args.row_position[row];
@@ -53,75 +44,6 @@ RowKeys row_keys(const SparseAttentionArgs& args, int64_t row) {
   if (!args.selected) return {&sequence, nullptr, first, n_window, n_window};
   return {&sequence, args.selected + row * args.k, first, n_window, n_window + args.n_selected[row]};
 }
-
-// e4m3 by integer steps: the exponent is moved for normal codes; below 2^-6 the hidden one is added and subtracted
-// again, so that no denormal fp32 occurs (the thread may flush them).
-DSV41_INLINE float decode_e4m3(uint32_t code) {
-  const uint32_t magnitude = code & 0x7fu;
-  const float normal = std::bit_cast<float>((magnitude << 20) + (120u << 23));
-  const float small = std::bit_cast<float>((magnitude << 20) + (121u << 23)) - 0x1p-6f;
-  const float value = magnitude < 8u ? small : normal;
-  const uint32_t bits = magnitude == 0x7fu ? 0x7fc00000u : std::bit_cast<uint32_t>(value);
-  return std::bit_cast<float>(bits | (code & 0x80u) << 24);
-}
-
-// Both e2m1 values of a byte as BF16: the low nibble's in the low half. Look-ups beat taking nibbles apart by 3 to 10
-// times on every target, as the two results leave as one 32-bit lane.
-constexpr std::array<uint32_t, 256> kE2m1Pairs = [] {
-  std::array<uint32_t, 256> pairs{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    const uint32_t low = std::bit_cast<uint32_t>(kE2m1Values[byte & 15]);
-    const uint32_t high = std::bit_cast<uint32_t>(kE2m1Values[byte >> 4]);
-    pairs[byte] = low >> 16 | (high & 0xffff0000u);
-  }
-  return pairs;
-}();
-static_assert(std::endian::native == std::endian::little, "pairs are stored as two BF16 in memory order");
-
-// A BF16 value held in fp32: cut, nothing is lost. Results below 2^-126 cannot occur with scales that our quantisers
-// write.
-DSV41_INLINE uint16_t exact_bf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
-
-DSV41_INLINE void decode_window(const uint8_t* record, int64_t dim, uint16_t* out) {
-  for (int64_t group = 0; group < dim / 32; ++group) {
-    const float scale = e8m0_to_f32(record[dim + group]);
-    for (int i = 0; i < 32; ++i) out[group * 32 + i] = exact_bf16(decode_e4m3(record[group * 32 + i]) * scale);
-  }
-}
-
-DSV41_INLINE void decode_main(const uint8_t* codes, const uint8_t* scales, int64_t dim, uint16_t* out) {
-  for (int64_t group = 0; group < dim / 16; ++group) {
-    const float scale = kE4m3Values[scales[group]];
-    uint32_t pair[8];
-    for (int i = 0; i < 8; ++i) pair[i] = kE2m1Pairs[codes[group * 8 + i]];
-    for (int i = 0; i < 8; ++i) {
-      const float low = std::bit_cast<float>(pair[i] << 16) * scale;
-      const float high = std::bit_cast<float>(pair[i] & 0xffff0000u) * scale;
-      pair[i] = std::bit_cast<uint32_t>(low) >> 16 | (std::bit_cast<uint32_t>(high) & 0xffff0000u);
-    }
-    std::memcpy(out + group * 16, pair, sizeof pair);
-  }
-}
-
-// Decodes keys [begin, end) of one row to keys[n_keys, dim].
-DSV41_INLINE void decode_keys_body(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
-  const AttentionSequence& sequence = *row.sequence;
-  for (int64_t i = begin; i < end; ++i) {
-    if (i < row.n_window) {
-      const int64_t position = row.first + i;
-      const bool is_fresh = sequence.fresh && position >= sequence.fresh_first;
-      const uint8_t* record = is_fresh ? sequence.fresh + (position - sequence.fresh_first) * sequence.ring.row_bytes
-                                       : reinterpret_cast<const uint8_t*>(sequence.ring.row(position));
-      decode_window(record, dim, keys + i * dim);
-    } else {
-      const int32_t entry = row.selected[i - row.n_window];
-      decode_main(reinterpret_cast<const uint8_t*>(sequence.main.codes(entry)),
-                  reinterpret_cast<const uint8_t*>(sequence.main.scales(entry)), dim, keys + i * dim);
-    }
-  }
-}
-
-DSV41_DISPATCH(decode_keys, decode_keys_body)
 
 // One row, up to 16 heads.
 struct HeadGroup {
@@ -157,7 +79,7 @@ DSV41_INLINE void key_logits_body(const HeadGroup& group, int64_t first, int64_t
       }
       for (int64_t i = 0; i < n; ++i) {
         const float* q = group.q_lanes + (begin + i) * kHeads;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int k = 0; k < kKeys; ++k) {
           const float x = key[k][i];
           for (int j = 0; j < kHeads; ++j) sum[k][j] = __builtin_fmaf(q[j], x, sum[k][j]);
@@ -170,7 +92,7 @@ DSV41_INLINE void key_logits_body(const HeadGroup& group, int64_t first, int64_t
   }
 }
 
-DSV41_DISPATCH(key_logits_by_8, key_logits_body<8>)
+DSV41_DISPATCH(key_logits_by_16, key_logits_body<16>)
 DSV41_DISPATCH(key_logits_by_4, key_logits_body<4>)
 DSV41_DISPATCH(key_logits_by_1, key_logits_body<1>)
 
@@ -249,9 +171,9 @@ void spread_query(const HeadGroup& group) {
 }
 
 void key_logits(CpuTarget target, const HeadGroup& group, int64_t first, int64_t last) {
-  const int64_t at_once = is_wide(target) ? 8 : 4;
+  const int64_t at_once = is_wide(target) ? 16 : 4;
   const int64_t tiled = first + (last - first) / at_once * at_once;
-  const auto by_several = is_wide(target) ? key_logits_by_8<const HeadGroup&, int64_t, int64_t>
+  const auto by_several = is_wide(target) ? key_logits_by_16<const HeadGroup&, int64_t, int64_t>
                                           : key_logits_by_4<const HeadGroup&, int64_t, int64_t>;
   by_several(target, group, first, tiled);
   key_logits_by_1<const HeadGroup&, int64_t, int64_t>(target, group, tiled, last);
@@ -365,8 +287,8 @@ void run_batch(const SparseAttentionArgs& args, const CpuContext& context, int64
       const int64_t row = begin / max_keys, key = begin % max_keys;
       const int64_t last = std::min(max_keys, key + end - begin);
       const RowKeys keys = row_keys(args, first_row + row);
-      decode_keys<const RowKeys&, int64_t, int64_t, int64_t, uint16_t*>(
-          context.target, keys, args.dim, key, std::min(last, keys.n_keys), &scratch.keys[row * scratch.key_stride]);
+      decode_keys(context.target, keys, args.dim, key, std::min(last, keys.n_keys),
+                  &scratch.keys[row * scratch.key_stride]);
       begin += last - key;
     }
   });
