@@ -43,7 +43,7 @@ DSV41_DISPATCH(sum_words64, sum_body<Words64>)
 // `bytes` is a multiple of 256.
 inline uint64_t read_sum(kernels::CpuTarget target, const std::byte* data, size_t bytes) {
   uint64_t sum = 0;
-  if (target == kernels::CpuTarget::kAvx512) {
+  if (kernels::has_avx512(target)) {
     sum_words64<const std::byte*, size_t, uint64_t*>(target, data, bytes, &sum);
   } else {
     sum_words32<const std::byte*, size_t, uint64_t*>(target, data, bytes, &sum);

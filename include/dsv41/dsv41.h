@@ -371,7 +371,20 @@ enum {
 
 /* ------------------------------------------------------------------------------------------- options and results */
 
-enum { DSV41_CPU_TARGET_AUTO = 0, DSV41_CPU_TARGET_SCALAR = 1, DSV41_CPU_TARGET_AVX2 = 2, DSV41_CPU_TARGET_AVX512 = 3 };
+/* Instructions of the CPU backend. Each gives the same bits for a token whatever its company; between them results are
+ * exact and not bit-identical, and the numeric class tells them apart. */
+enum {
+  DSV41_CPU_TARGET_AUTO =
+      0, /* AMX where it is; else AVX512_BF16 on processors by AMD; else the last of the first three */
+  DSV41_CPU_TARGET_SCALAR = 1,
+  DSV41_CPU_TARGET_AVX2 = 2,
+  DSV41_CPU_TARGET_AVX512 = 3,
+  DSV41_CPU_TARGET_AVX512_BF16 = 4, /* AVX512 with FP8 and BF16 weights through BF16 dot products */
+  DSV41_CPU_TARGET_AMX = 5          /* AVX512 with FP8 and BF16 weights through BF16 tiles. Where the
+                                     * processor has them, the process asks the system for their state, once, when a
+                                     * target is chosen or the targets are listed: on Linux signal frames of threads
+                                     * that use tiles grow by 8 KiB, and sigaltstack refuses stacks too small for that */
+};
 /* Where the workers of the CPU backend run. Threads of the host's, which take part in the work of their calls, are never
  * moved. */
 enum {
@@ -426,9 +439,10 @@ enum {
 typedef struct dsv41_build_info {
   uint32_t struct_size;
   uint32_t abi_version;
-  char version[32];     /* "0.1.0" */
-  char backends[64];    /* names for dsv41_model_options.backends, comma-separated */
-  char cpu_targets[64]; /* what this machine offers of "scalar", "avx2", "avx512", comma-separated */
+  char version[32];  /* "0.1.0" */
+  char backends[64]; /* names for dsv41_model_options.backends, comma-separated */
+  char cpu_targets
+      [64]; /* what this machine offers of "scalar", "avx2", "avx512", "avx512_bf16", "amx", comma-separated */
   char compiler[64];
   char codecs[32];                /* of snapshots: "none,zstd" */
   uint32_t snapshot_major;        /* version of the snapshot format that is written */
@@ -1340,8 +1354,10 @@ DSV41_API int32_t dsv41_has_capability(uint32_t capability);
 enum {
   DSV41_CAP_BACKEND_CPU = 1,
   DSV41_CAP_BACKEND_REF = 2,
-  DSV41_CAP_CPU_AVX2 = 16,   /* DSV41_CPU_TARGET_AVX2 can be forced */
-  DSV41_CAP_CPU_AVX512 = 17, /* DSV41_CPU_TARGET_AVX512 can be forced */
+  DSV41_CAP_CPU_AVX2 = 16,        /* DSV41_CPU_TARGET_AVX2 can be forced */
+  DSV41_CAP_CPU_AVX512 = 17,      /* DSV41_CPU_TARGET_AVX512 can be forced */
+  DSV41_CAP_CPU_AVX512_BF16 = 18, /* DSV41_CPU_TARGET_AVX512_BF16 can be forced */
+  DSV41_CAP_CPU_AMX = 19,         /* DSV41_CPU_TARGET_AMX can be forced */
   DSV41_CAP_DECODER_FULL = 32,
   DSV41_CAP_LOGPROBS = 33,
   DSV41_CAP_CHAT = 34, /* dsv41_chat_render, dsv41_chatparse_* */

@@ -132,7 +132,7 @@ DSV41_AVX512 void decode_wide(const RowKeys& row, int64_t dim, int64_t begin, in
 
 void decode_keys(CpuTarget target, const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
 #if defined(__x86_64__)
-  if (target == CpuTarget::kAvx512) return decode_wide(row, dim, begin, end, keys);
+  if (has_avx512(target)) return decode_wide(row, dim, begin, end, keys);
 #endif
   decode_plainly<const RowKeys&, int64_t, int64_t, int64_t, uint16_t*>(target, row, dim, begin, end, keys);
 }

@@ -226,7 +226,7 @@ DSV41_INDEX_VNNI void score_span(const IndexSpan& span) {
 }  // namespace
 
 bool scores_in_integers(CpuTarget target) {
-  return target == CpuTarget::kAvx512 && __builtin_cpu_supports("avx512vnni");
+  return has_avx512(target) && __builtin_cpu_supports("avx512vnni");
 }
 
 void score_in_integers(const IndexSpan& span) { score_span(span); }

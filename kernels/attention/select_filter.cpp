@@ -242,7 +242,7 @@ Pool pool_of(const SelectTopKArgs& args, int64_t row) {
 }  // namespace
 
 TopKFilter::TopKFilter(const SelectTopKArgs& args, const CpuContext& context) : args_(args), context_(context) {
-  if (context.target != CpuTarget::kAvx512) return;
+  if (!has_avx512(context.target)) return;
   for (int64_t row = 0; row < args.n_rows; ++row) {
     const Pool pool = pool_of(args, row);
     rows_.push_back({pool, never(), pool.n > 0});

@@ -160,7 +160,7 @@ DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t
 DSV41_DISPATCH(add_values_8_rows, add_values_body<8>)
 DSV41_DISPATCH(add_values_4_rows, add_values_body<4>)
 
-bool is_wide(CpuTarget target) { return target == CpuTarget::kAvx512; }  // 32 registers of 16 lanes
+bool is_wide(CpuTarget target) { return has_avx512(target); }  // 32 registers of 16 lanes
 
 void spread_query(const HeadGroup& group) {
   for (int64_t i = 0; i < group.dim; ++i) {

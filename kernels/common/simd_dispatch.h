@@ -34,6 +34,8 @@
   template <class... A>                                                       \
   static void name(::dsv41::kernels::CpuTarget target, A... a) {              \
     switch (target) {                                                         \
+      case ::dsv41::kernels::CpuTarget::kAmx:                                 \
+      case ::dsv41::kernels::CpuTarget::kAvx512Bf16:                          \
       case ::dsv41::kernels::CpuTarget::kAvx512: name##_avx512(a...); return; \
       case ::dsv41::kernels::CpuTarget::kAvx2: name##_avx2(a...); return;     \
       case ::dsv41::kernels::CpuTarget::kScalar: name##_scalar(a...); return; \

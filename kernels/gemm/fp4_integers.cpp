@@ -155,9 +155,7 @@ DSV41_VNNI void multiply_one(const Rows& rows, int64_t cols, const IntegerGroup*
 
 }  // namespace
 
-bool multiplies_in_integers(CpuTarget target) {
-  return target == CpuTarget::kAvx512 && __builtin_cpu_supports("avx512vnni");
-}
+bool multiplies_in_integers(CpuTarget target) { return has_avx512(target) && __builtin_cpu_supports("avx512vnni"); }
 
 void multiply_integers(const tensor::WeightView& weight, int64_t first, int64_t n, const IntegerGroup* const* x,
                        int n_rows, const ProductOutput& out) {

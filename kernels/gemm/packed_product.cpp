@@ -213,7 +213,7 @@ void store(const float* acc, int64_t row, int64_t begin, int64_t end, int64_t fi
 
 bool multiply_packed_row(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                          const ProductOutput& out) {
-  if (target != CpuTarget::kAvx512 || x.n_rows != 1 || weight.format == WeightFormat::kFp4Row32) return false;
+  if (!has_avx512(target) || x.n_rows != 1 || weight.format == WeightFormat::kFp4Row32) return false;
   const bool is_fp8 = weight.format == WeightFormat::kFp8Tile32;
   if (is_fp8 && !is_plain(weight, range_of(x, weight.cols))) return false;
   alignas(64) float acc[kBands * kTileRows];

@@ -128,6 +128,8 @@ const TileOps kTileOpsScalar = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8,
 
 const TileOps& tile_ops(CpuTarget target) {
   switch (target) {
+    case CpuTarget::kAmx:
+    case CpuTarget::kAvx512Bf16:
     case CpuTarget::kAvx512: return kTileOpsAvx512;
     case CpuTarget::kAvx2: return kTileOpsAvx2;
     case CpuTarget::kScalar: break;

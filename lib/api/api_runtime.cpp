@@ -42,6 +42,24 @@ Status check_placement(const dsv41_runtime_options& options) {
   return backend::check_placement(placement_options(options, worker_cpus_of(options)));
 }
 
+// Null where none is forced, or the number is none of DSV41_CPU_TARGET_*.
+const kernels::CpuTarget* forced_target(uint32_t cpu_target) {
+  static constexpr struct {
+    uint32_t option;
+    kernels::CpuTarget target;
+  } kOptions[] = {
+      {DSV41_CPU_TARGET_SCALAR, kernels::CpuTarget::kScalar},
+      {DSV41_CPU_TARGET_AVX2, kernels::CpuTarget::kAvx2},
+      {DSV41_CPU_TARGET_AVX512, kernels::CpuTarget::kAvx512},
+      {DSV41_CPU_TARGET_AVX512_BF16, kernels::CpuTarget::kAvx512Bf16},
+      {DSV41_CPU_TARGET_AMX, kernels::CpuTarget::kAmx},
+  };
+  for (const auto& row : kOptions) {
+    if (row.option == cpu_target) return &row.target;
+  }
+  return nullptr;
+}
+
 Status check_options(const dsv41_runtime_options& options) {
   if ((options.alloc_fn == nullptr) != (options.free_fn == nullptr)) {
     return Status(Code::kINVALID_ARG, "alloc_fn and free_fn go together");
@@ -50,25 +68,17 @@ Status check_options(const dsv41_runtime_options& options) {
   if (options.log_min_level > DSV41_LOG_ERROR)
     return Status(Code::kINVALID_ARG, "log_min_level is none of DSV41_LOG_*");
   DSV41_TRY(check_placement(options));
-  switch (options.cpu_target) {
-    case DSV41_CPU_TARGET_AUTO:
-    case DSV41_CPU_TARGET_SCALAR: return {};
-    case DSV41_CPU_TARGET_AVX2:
-    case DSV41_CPU_TARGET_AVX512: break;
-    default: return Status(Code::kINVALID_ARG, "cpu_target is none of DSV41_CPU_TARGET_*");
-  }
-  const bool is_avx2 = options.cpu_target == DSV41_CPU_TARGET_AVX2;
-  if (kernels::cpu_target_supported(is_avx2 ? kernels::CpuTarget::kAvx2 : kernels::CpuTarget::kAvx512)) return {};
-  return Status(Code::kUNSUPPORTED, std::string("this machine has no ") + (is_avx2 ? "AVX2" : "AVX-512"));
+  if (options.cpu_target == DSV41_CPU_TARGET_AUTO) return {};
+  const kernels::CpuTarget* const target = forced_target(options.cpu_target);
+  if (!target) return Status(Code::kINVALID_ARG, "cpu_target is none of DSV41_CPU_TARGET_*");
+  if (kernels::cpu_target_supported(*target)) return {};
+  return Status(Code::kUNSUPPORTED,
+                std::string("this machine cannot run the CPU target ") + kernels::cpu_target_name(*target));
 }
 
 const char* cpu_target_option(uint32_t cpu_target) {
-  switch (cpu_target) {
-    case DSV41_CPU_TARGET_SCALAR: return "scalar";
-    case DSV41_CPU_TARGET_AVX2: return "avx2";
-    case DSV41_CPU_TARGET_AVX512: return "avx512";
-    default: return "";
-  }
+  const kernels::CpuTarget* const target = forced_target(cpu_target);
+  return target ? kernels::cpu_target_name(*target) : "";
 }
 
 }  // namespace

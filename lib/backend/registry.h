@@ -29,7 +29,7 @@ class HostSystem;
 struct BackendOptions {
   Allocator allocator;
   int n_threads = 0;       // 0: one per processor, see backend/cpu/placement.h
-  std::string cpu_target;  // "": the best of this machine; else "scalar", "avx2", "avx512"
+  std::string cpu_target;  // "": the best of this machine; else a name of kernels/common/cpu_features.h
   Affinity affinity = Affinity::kAuto;
   NumaPolicy numa = NumaPolicy::kAuto;
   std::string worker_cpus;                         // "0-3,8"

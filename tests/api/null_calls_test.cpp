@@ -576,7 +576,7 @@ TEST_SUITE("api/null_calls") {
                   want);
     };
     runtime([](auto& x) { x.n_threads = UINT32_MAX; }, DSV41_INVALID_ARG);
-    runtime([](auto& x) { x.cpu_target = 4; }, DSV41_INVALID_ARG);
+    runtime([](auto& x) { x.cpu_target = 99; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.log_min_level = 5; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.free_fn = [](void*, void*) {}; }, DSV41_INVALID_ARG);
     runtime([](auto& x) { x.affinity = 3; }, DSV41_INVALID_ARG);

@@ -229,13 +229,14 @@ class CpuBackend final : public HostBackend {
 
 Result<kernels::CpuTarget> choose_target(const std::string& name) {
   if (name.empty()) return kernels::best_cpu_target();
-  for (kernels::CpuTarget target :
-       {kernels::CpuTarget::kScalar, kernels::CpuTarget::kAvx2, kernels::CpuTarget::kAvx512}) {
+  std::string known;
+  for (kernels::CpuTarget target : kernels::kCpuTargets) {
+    known += std::string(known.empty() ? "" : ", ") + kernels::cpu_target_name(target);
     if (name != kernels::cpu_target_name(target)) continue;
     if (kernels::cpu_target_supported(target)) return target;
     return Status(Code::kUNSUPPORTED, "this machine cannot run the CPU target \"" + name + "\"");
   }
-  return Status(Code::kINVALID_ARG, "unknown CPU target \"" + name.substr(0, 40) + "\" (scalar, avx2, avx512)");
+  return Status(Code::kINVALID_ARG, "unknown CPU target \"" + name.substr(0, 40) + "\" (" + known + ")");
 }
 
 }  // namespace
