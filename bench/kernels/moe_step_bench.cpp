@@ -90,10 +90,9 @@ class Products {
       kernels::prepare_integers(&x.codes[static_cast<size_t>(r * kDim)], &x.scales[static_cast<size_t>(r * kDim / 32)],
                                 kDim, x_groups_.data() + r * kernels::integer_groups(kDim));
     }
-    Quantised h(1, kInter);
-    h.fill(7, kInter);
     for (int64_t s = 0; s < n_rows * kPerToken; ++s) {
-      kernels::prepare_integers(h.codes.data(), h.scales.data(), kInter,
+      const size_t row = static_cast<size_t>(s % kHiddenRows);
+      kernels::prepare_integers(&h_.codes[row * kInter], &h_.scales[row * (kInter / 32)], kInter,
                                 h_groups_.data() + s * kernels::integer_groups(kInter));
     }
     for (int32_t e = 0; e < kExperts; ++e) {
@@ -135,6 +134,19 @@ class Products {
     });
   }
 
+  // Hidden values as a step has them: many are so small that a product takes them apart.
+  static constexpr size_t kHiddenRows = 16;
+  static Quantised hidden_rows() {
+    Quantised h(kHiddenRows, kInter);
+    std::vector<uint16_t> g = test::random_bf16(h.codes.size(), 7, 1.4f);
+    const std::vector<uint16_t> u = test::random_bf16(h.codes.size(), 8, 1.4f);
+    kernels::swiglu_ref({g.data(), u.data(), nullptr, g.data(), kHiddenRows, kInter, kLimit});
+    kernels::act_quant_ref(
+        {g.data(), kInter, h.codes.data(), kInter, h.scales.data(), kInter / 32, kHiddenRows, kInter});
+    return h;
+  }
+
+  Quantised h_ = hidden_rows();
   std::vector<IntegerGroup> x_groups_, h_groups_;
   std::vector<const IntegerGroup*> x_rows_, h_rows_;
   std::vector<size_t> first_;

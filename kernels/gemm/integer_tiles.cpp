@@ -17,6 +17,7 @@
 //   floats, the decoded tiles of tile_product.h  below 170, the rate of their fused products
 //   6 x 4, 4 x 6, 3 x 8 vectors x tokens        205 to 237: the compiler has too few registers left
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/gemm/fp4_integers.h"
@@ -138,7 +139,11 @@ struct PanelRows {
       for (int i = 0; i < kTileRows; ++i) {
         const int row = t * kTileRows + i;
         const uint8_t* const from = scales[row] + group * kIntegerBlocks;
-        for (int b = 0; b < n_blocks; ++b) scale_bytes[i] |= static_cast<uint32_t>(from[b]) << (8 * b);
+        if (n_blocks == kIntegerBlocks) {
+          std::memcpy(&scale_bytes[i], from, kIntegerBlocks);
+        } else {
+          for (int b = 0; b < n_blocks; ++b) scale_bytes[i] |= static_cast<uint32_t>(from[b]) << (8 * b);
+        }
         _mm_prefetch(reinterpret_cast<const char*>(codes[row] + group * (kIntegerCols / 2) + kRowAhead), _MM_HINT_T0);
       }
       __m512i dwords = _mm512_load_si512(scale_bytes);
@@ -229,20 +234,33 @@ DSV41_VNNI void add_group(const Panel& panel, const IntegerGroup* const* x, int 
 using AddGroup = void (*)(const Panel&, const IntegerGroup* const*, int, float*);
 constexpr AddGroup kAddGroup[kMostTokens] = {add_group<1>, add_group<2>, add_group<3>, add_group<4>, add_group<5>};
 
+// What add_group reads of a token's group wherever its values are large: all but `small`.
+DSV41_STEP void prefetch(const IntegerGroup& x) {
+  const char* const from = reinterpret_cast<const char*>(&x);
+  for (size_t i = 0; i < offsetof(IntegerGroup, small); i += kVectorBytes) _mm_prefetch(from + i, _MM_HINT_T0);
+  _mm_prefetch(from + offsetof(IntegerGroup, start), _MM_HINT_T0);
+}
+
 // acc: [n_rows][kPanelRows] of a panel whose weights `source` loads.
 template <class Source>
 DSV41_VNNI void multiply_panel(const Source& source, int64_t cols, const IntegerGroup* const* x, int n_rows,
                                float* acc) {
   std::memset(acc, 0, static_cast<size_t>(n_rows) * kPanelRows * sizeof *acc);
   const int n_turns = (n_rows + kMostTokens - 1) / kMostTokens;
+  const auto first_of = [&](int turn) { return n_rows * turn / n_turns; };  // of nearly equal numbers of tokens
   Panel panel;
   for (int64_t group = 0; group < integer_groups(cols); ++group) {
     const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
     source.load(group, n_blocks, &panel);
-    for (int turn = 0; turn < n_turns; ++turn) {  // of nearly equal numbers of tokens
-      const int begin = n_rows * turn / n_turns, end = n_rows * (turn + 1) / n_turns;
+    for (int turn = 0; turn < n_turns; ++turn) {
+      const int begin = first_of(turn), end = first_of(turn + 1), next_end = first_of(turn + 2);
       const IntegerGroup* at[kMostTokens];
       for (int r = begin; r < end; ++r) at[r - begin] = x[r] + group;
+      if (turn + 1 < n_turns) {
+        for (int r = end; r < next_end; ++r) prefetch(x[r][group]);
+      } else if (group + 1 < integer_groups(cols)) {
+        for (int r = 0; r < first_of(1); ++r) prefetch(x[r][group + 1]);
+      }
       kAddGroup[end - begin - 1](panel, at, n_blocks, acc + begin * kPanelRows);
     }
   }

@@ -1,10 +1,10 @@
-// The routed experts on the CPU: four passes over the slots of the plan, each cut over all experts at once so that many
-// threads have work also when every expert has one row.
+// The routed experts on the CPU: four passes over the slots of the plan, each cut over all experts and over columns, so that
+// many threads have work also when every expert has one row.
 //
-//   1. g, u    per (expert part, w1 or w3, 16 outputs)
-//   2. hidden  per slot: swiglu with the route weight, quantised group by group, never stored as BF16
-//   3. o       per (expert part, 16 outputs)
-//   4. y       per row: the fp32 sum of its o, experts ascending, from +0 or from the sum of an earlier call
+//   1. g, u    per (expert, w1 or w3, 64 outputs): all rows of the expert while these weights are in the caches
+//   2. hidden  per (slot, 256 columns): swiglu with the route weight, quantised group by group, never stored as BF16
+//   3. o       per (expert, 64 outputs)
+//   4. y       per (row, 1024 columns): the fp32 sum of its o, experts ascending, from +0 or from the sum of an earlier call
 //
 // Where the target multiplies FP4 in integers (gemm/fp4_integers.h) the rows of x are prepared for that before pass 1, and
 // those of the hidden values in pass 2; the bits are the same.
@@ -12,6 +12,7 @@
 // Differs from ref: fp32 sums and sigmoid, so single BF16 values of g, u and h may be off by one step, which the
 // quantiser may pass on. The result of a row does not depend on the other rows (tile_product.h).
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
@@ -24,120 +25,147 @@
 namespace dsv41::kernels {
 namespace {
 
-constexpr int64_t kGrainTiles = 4, kGrainRows = 2;
-static_assert(kPartSlots == kTokenRows);
+constexpr int64_t kPanel = 64;  // outputs of an item: what the integer products decode at a time
+// Columns of an item elsewhere, whole groups of prepared activations, and how many items are worth a thread.
+constexpr int64_t kPrepareCols = 8 * kIntegerCols, kHiddenCols = 2 * kIntegerCols, kSumCols = 1024;
+constexpr int64_t kGrainPrepare = 4, kGrainHidden = 2, kGrainSum = 2;
+static_assert(kHiddenCols % kQuantGroup == 0);
 
-// Calls body(matrix, first_tile, n_tiles) for the runs of tiles within [begin, end); item = matrix * tiles + tile.
-template <class F>
-void for_each_run(int64_t begin, int64_t end, int64_t tiles, const F& body) {
-  for (int64_t item = begin; item < end;) {
-    const int64_t n = std::min(tiles - item % tiles, end - item);
-    body(item / tiles, item % tiles, n);
-    item += n;
+int64_t pieces_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// Item `item` of rows of `cols` columns that are cut into pieces of `size`.
+struct Piece {
+  Piece(int64_t item, int64_t cols, int64_t size) : row(item / pieces_of(cols, size)) {
+    first = item % pieces_of(cols, size) * size;
+    n = std::min(size, cols - first);
   }
+  int64_t row, first, n;  // columns [first, first + n)
+};
+
+// A piece of a row of codes and scales. Several threads may refuse pieces of one row.
+void prepare_piece(const uint8_t* codes, const uint8_t* scales, int64_t cols, const Piece& piece,
+                   const ExpertsPlan& plan) {
+  const int64_t at = piece.row * cols + piece.first;
+  IntegerGroup* const to = plan.integers + piece.row * integer_groups(cols) + piece.first / kIntegerCols;
+  if (prepare_integers(codes + at, scales + at / kTileCols, piece.n, to)) return;
+  std::atomic_ref<uint8_t>(plan.usable[piece.row]).store(0, std::memory_order_relaxed);
 }
 
-// Rows [begin, end) of codes and scales.
-void prepare_rows(const uint8_t* codes, const uint8_t* scales, int64_t cols, int64_t begin, int64_t end,
-                  const ExpertsPlan& plan) {
-  for (int64_t i = begin; i < end; ++i) {
-    plan.usable[i] = prepare_integers(codes + i * cols, scales + i * (cols / kTileCols), cols,
-                                      plan.integers + i * integer_groups(cols));
-  }
+void prepare_inputs(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuContext& context) {
+  std::fill_n(plan.usable, args.n_rows, uint8_t{1});
+  const int64_t n_items = args.n_rows * pieces_of(args.dim, kPrepareCols);
+  context.parallel->run(n_items, kGrainPrepare, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      prepare_piece(args.x_codes, args.x_scales, args.dim, Piece(item, args.dim, kPrepareCols), plan);
+    }
+  });
 }
 
-// Outputs [first, first + n) of the part's rows; row_of(i): where row i of the part was prepared. False: one of them has to
-// be multiplied in the other form.
-template <class F>
-bool multiply_prepared(const tensor::WeightView& weight, int64_t first, int64_t n, const ExpertPart& part,
-                       const ExpertsPlan& plan, const ProductOutput& out, const F& row_of) {
-  const IntegerGroup* rows[kTokenRows];
-  for (int32_t i = 0; i < part.n_slots; ++i) {
-    const int64_t row = row_of(i);
-    if (plan.usable[row] == 0) return false;
-    rows[i] = plan.integers + row * integer_groups(weight.cols);
+// The inputs of a matrix: rows of codes and scales, and which of them is that of a slot.
+struct SlotInputs {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  const int32_t* row_of;  // [n_slots]; null: a row is a slot
+};
+
+// Outputs [first, first + n) of the part's slots, kTokenRows at a time while their weights are in the caches. y: of the first
+// slot and output.
+void multiply_slots(const tensor::WeightView& weight, int64_t first, int64_t n, const ExpertPart& part,
+                    const SlotInputs& inputs, const ExpertsPlan& plan, const CpuContext& context, uint16_t* y) {
+  const bool in_integers = multiplies_in_integers(context.target);
+  for (int32_t done = 0; done < part.n_slots; done += kTokenRows) {
+    const int n_rows = std::min(kTokenRows, part.n_slots - done);
+    const ProductOutput out = {y + done * weight.rows, weight.rows, false};
+    TokenRows rows;
+    const IntegerGroup* prepared[kTokenRows];
+    rows.n_rows = n_rows;
+    rows.quantised = true;
+    bool usable = in_integers;
+    for (int i = 0; i < n_rows; ++i) {
+      const int64_t slot = part.first_slot + done + i, row = inputs.row_of ? inputs.row_of[slot] : slot;
+      usable = usable && plan.usable[row] != 0;
+      prepared[i] = plan.integers + row * integer_groups(weight.cols);
+      rows.codes[i] = inputs.codes + row * weight.cols;
+      rows.scales[i] = inputs.scales + row * (weight.cols / kTileCols);
+    }
+    if (usable) {
+      multiply_integers(weight, first, n, prepared, n_rows, out);
+    } else {
+      multiply_rows(context.target, weight, first, n, rows, out);
+    }
   }
-  multiply_integers(weight, first, n, rows, part.n_slots, out);
-  return true;
 }
 
 void first_products(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuContext& context) {
-  const bool in_integers = multiplies_in_integers(context.target);
-  const int64_t tiles = (args.inter + kTileRows - 1) / kTileRows;
-  context.parallel->run(plan.n_parts * 2 * tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
-    for_each_run(begin, end, tiles, [&](int64_t matrix, int64_t tile, int64_t n) {
-      const ExpertPart& part = plan.parts[matrix / 2];
+  const SlotInputs inputs = {args.x_codes, args.x_scales, plan.slot_row};
+  const int64_t n_items = 2 * plan.n_parts * pieces_of(args.inter, kPanel);
+  context.parallel->run(n_items, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const Piece piece(item, args.inter, kPanel);
+      const bool is_gate = piece.row % 2 == 0;
+      const ExpertPart& part = plan.parts[piece.row / 2];
       const tensor::ExpertView& expert = args.experts[part.expert];
-      const tensor::WeightView& weight = matrix % 2 == 0 ? expert.w1 : expert.w3;
-      const int64_t first = tile * kTileRows, n_out = std::min(n * kTileRows, args.inter - first);
-      uint16_t* y = (matrix % 2 == 0 ? plan.g : plan.u) + part.first_slot * args.inter + first;
-      const ProductOutput out = {y, args.inter, false};
-      const auto row_of = [&](int32_t i) { return plan.slot_row[part.first_slot + i]; };
-      if (in_integers && multiply_prepared(weight, first, n_out, part, plan, out, row_of)) return;
-      TokenRows rows;
-      rows.n_rows = part.n_slots;
-      rows.quantised = true;
-      for (int32_t i = 0; i < part.n_slots; ++i) {
-        const int64_t row = row_of(i);
-        rows.codes[i] = args.x_codes + row * args.dim;
-        rows.scales[i] = args.x_scales + row * (args.dim / kTileCols);
-      }
-      multiply_rows(context.target, weight, first, n_out, rows, out);
-    });
+      uint16_t* const y = (is_gate ? plan.g : plan.u) + part.first_slot * args.inter + piece.first;
+      multiply_slots(is_gate ? expert.w1 : expert.w3, piece.first, piece.n, part, inputs, plan, context, y);
+    }
   });
 }
 
 DSV41_INLINE void hidden_body(const ExpertsArgs& args, const ExpertsPlan& plan, int64_t begin, int64_t end) {
   const float limit = static_cast<float>(args.limit);
-  for (int64_t slot = begin; slot < end; ++slot) {
-    for (int64_t i = slot * args.inter; i < (slot + 1) * args.inter; i += kQuantGroup) {
+  for (int64_t item = begin; item < end; ++item) {
+    const Piece piece(item, args.inter, kHiddenCols);
+    const int64_t at = piece.row * args.inter + piece.first;
+    for (int64_t i = at; i < at + piece.n; i += kQuantGroup) {
       uint16_t hidden[kQuantGroup];
-      swiglu_row(plan.g + i, plan.u + i, plan.slot_weight + slot, limit, kQuantGroup, hidden);
+      swiglu_row(plan.g + i, plan.u + i, plan.slot_weight + piece.row, limit, kQuantGroup, hidden);
       plan.h_scales[i / kQuantGroup] = act_quant_group(hidden, plan.h_codes + i);
     }
   }
 }
 
-DSV41_DISPATCH(hidden_slots, hidden_body)
+DSV41_DISPATCH(hidden_pieces, hidden_body)
+
+void hidden_values(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuContext& context) {
+  const bool in_integers = multiplies_in_integers(context.target);
+  if (in_integers) std::fill_n(plan.usable, plan.n_slots, uint8_t{1});
+  const int64_t n_items = plan.n_slots * pieces_of(args.inter, kHiddenCols);
+  context.parallel->run(n_items, kGrainHidden, [&](int64_t begin, int64_t end) {
+    hidden_pieces<const ExpertsArgs&, const ExpertsPlan&, int64_t, int64_t>(context.target, args, plan, begin, end);
+    for (int64_t item = begin; in_integers && item < end; ++item) {
+      prepare_piece(plan.h_codes, plan.h_scales, args.inter, Piece(item, args.inter, kHiddenCols), plan);
+    }
+  });
+}
 
 void second_products(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuContext& context) {
-  const bool in_integers = multiplies_in_integers(context.target);
-  const int64_t tiles = (args.dim + kTileRows - 1) / kTileRows;
-  context.parallel->run(plan.n_parts * tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
-    for_each_run(begin, end, tiles, [&](int64_t matrix, int64_t tile, int64_t n) {
-      const ExpertPart& part = plan.parts[matrix];
-      const tensor::WeightView& weight = args.experts[part.expert].w2;
-      const int64_t first = tile * kTileRows, n_out = std::min(n * kTileRows, args.dim - first);
-      const ProductOutput out = {plan.o + part.first_slot * args.dim + first, args.dim, false};
-      const auto row_of = [&](int32_t i) { return part.first_slot + i; };
-      if (in_integers && multiply_prepared(weight, first, n_out, part, plan, out, row_of)) return;
-      TokenRows rows;
-      rows.n_rows = part.n_slots;
-      rows.quantised = true;
-      for (int32_t i = 0; i < part.n_slots; ++i) {
-        const int64_t slot = row_of(i);
-        rows.codes[i] = plan.h_codes + slot * args.inter;
-        rows.scales[i] = plan.h_scales + slot * (args.inter / kTileCols);
-      }
-      multiply_rows(context.target, weight, first, n_out, rows, out);
-    });
+  const SlotInputs inputs = {plan.h_codes, plan.h_scales, nullptr};
+  const int64_t n_items = plan.n_parts * pieces_of(args.dim, kPanel);
+  context.parallel->run(n_items, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const Piece piece(item, args.dim, kPanel);
+      const ExpertPart& part = plan.parts[piece.row];
+      uint16_t* const y = plan.o + part.first_slot * args.dim + piece.first;
+      multiply_slots(args.experts[part.expert].w2, piece.first, piece.n, part, inputs, plan, context, y);
+    }
   });
 }
 
 DSV41_INLINE void sum_body(const ExpertsArgs& args, const ExpertsPlan& plan, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    float* y = args.y + row * args.dim;
-    if (!args.adds) std::fill_n(y, args.dim, 0.0f);
+  for (int64_t item = begin; item < end; ++item) {
+    const Piece piece(item, args.dim, kSumCols);
+    float* y = args.y + piece.row * args.dim + piece.first;
+    if (!args.adds) std::fill_n(y, piece.n, 0.0f);
     for (int64_t j = 0; j < args.k; ++j) {
-      const int32_t slot = plan.slot_of[row * args.k + j];
+      const int32_t slot = plan.slot_of[piece.row * args.k + j];
       if (slot < 0) continue;
-      const uint16_t* o = plan.o + slot * args.dim;
-      for (int64_t i = 0; i < args.dim; ++i) y[i] += bf16_to_f32(o[i]);
+      const uint16_t* o = plan.o + slot * args.dim + piece.first;
+      for (int64_t i = 0; i < piece.n; ++i) y[i] += bf16_to_f32(o[i]);
     }
   }
 }
 
-DSV41_DISPATCH(sum_rows, sum_body)
+DSV41_DISPATCH(sum_pieces, sum_body)
 
 }  // namespace
 
@@ -146,20 +174,12 @@ void experts_cpu(const ExpertsArgs& args, const CpuContext& context) {
   ExpertsPlan plan;
   lay_out(args, &plan);
   build_plan(args, &plan);
-  const bool in_integers = multiplies_in_integers(context.target);
-  if (in_integers) {
-    context.parallel->run(args.n_rows, kGrainRows, [&](int64_t begin, int64_t end) {
-      prepare_rows(args.x_codes, args.x_scales, args.dim, begin, end, plan);
-    });
-  }
+  if (multiplies_in_integers(context.target)) prepare_inputs(args, plan, context);
   first_products(args, plan, context);
-  context.parallel->run(plan.n_slots, kGrainRows, [&](int64_t begin, int64_t end) {
-    hidden_slots<const ExpertsArgs&, const ExpertsPlan&, int64_t, int64_t>(context.target, args, plan, begin, end);
-    if (in_integers) prepare_rows(plan.h_codes, plan.h_scales, args.inter, begin, end, plan);
-  });
+  hidden_values(args, plan, context);
   second_products(args, plan, context);
-  context.parallel->run(args.n_rows, kGrainRows, [&](int64_t begin, int64_t end) {
-    sum_rows<const ExpertsArgs&, const ExpertsPlan&, int64_t, int64_t>(context.target, args, plan, begin, end);
+  context.parallel->run(args.n_rows * pieces_of(args.dim, kSumCols), kGrainSum, [&](int64_t begin, int64_t end) {
+    sum_pieces<const ExpertsArgs&, const ExpertsPlan&, int64_t, int64_t>(context.target, args, plan, begin, end);
   });
 }
 

@@ -36,7 +36,7 @@ uint64_t lay_out(const ExpertsArgs& args, ExpertsPlan* plan) {
   plan->slot_row = pieces.take<int32_t>(n_slots);
   plan->slot_weight = pieces.take<float>(n_slots);
   plan->slot_of = pieces.take<int32_t>(n_slots);
-  plan->parts = pieces.take<ExpertPart>(std::min(args.n_experts, n_slots) + n_slots / kPartSlots);
+  plan->parts = pieces.take<ExpertPart>(std::min(args.n_experts, n_slots));
   plan->h_codes = pieces.take<uint8_t>(n_slots * args.inter);
   plan->h_scales = pieces.take<uint8_t>(n_slots * (args.inter / 32));
   plan->integers =
@@ -69,10 +69,7 @@ void build_plan(const ExpertsArgs& args, ExpertsPlan* plan) {
   plan->n_parts = 0;
   for (int64_t e = 0; e < args.n_experts; ++e) {
     const int32_t n = first[e + 1];
-    for (int32_t done = 0; done < n; done += kPartSlots) {
-      plan->parts[plan->n_parts++] = {static_cast<int32_t>(e), first[e] + done,
-                                      std::min<int32_t>(kPartSlots, n - done)};
-    }
+    if (n > 0) plan->parts[plan->n_parts++] = {static_cast<int32_t>(e), first[e], n};
     first[e + 1] += first[e];
   }
   plan->n_slots = first[args.n_experts];

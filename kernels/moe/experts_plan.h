@@ -12,12 +12,10 @@
 
 namespace dsv41::kernels {
 
-// Slots of one expert that one product handles at a time.
+// The slots of an expert that has rows.
 struct ExpertPart {
   int32_t expert, first_slot, n_slots;
 };
-
-inline constexpr int64_t kPartSlots = 64;
 
 // Values of one expert's rows, for ref.
 struct OneExpert {
@@ -39,7 +37,7 @@ struct ExpertsPlan {
   uint8_t* h_scales = nullptr;  // [n_slots, inter / 32] e8m0
   // For targets that multiply in integers, by row: groups of x until g and u are there, then by slot groups of h.
   IntegerGroup* integers = nullptr;  // [n_rows, groups of dim] or [n_slots, groups of inter]
-  uint8_t* usable = nullptr;         // [n_rows] or [n_slots]: 1 where prepare_integers said so
+  uint8_t* usable = nullptr;         // [n_rows] or [n_slots]: 0 where prepare_integers refused a part of the row
   uint16_t* o = nullptr;             // [n_slots, dim] bf16
   uint16_t* g = nullptr;             // [n_slots, inter] bf16, under o
   uint16_t* u = nullptr;             // [n_slots, inter] bf16, under o
