@@ -116,6 +116,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // Backend, target and version of the order of sums: results with equal classes are bit-identical ("cpu/avx512/1").
   virtual const std::string& numeric_class() const = 0;
   virtual int n_threads() const = 0;
+  // Device memory is host memory, upload() takes bytes where they lie, and a step's experts may run in parts: weights can be
+  // served from disk while a step runs.
+  virtual bool can_stream_weights() const { return false; }
 
   // NO_DEVICE_MEMORY (NO_MEMORY on CPUs) when it cannot. Contents are undefined; arenas start as zeros.
   virtual Result<Buffer> allocate(uint64_t bytes, MemoryUse use) = 0;

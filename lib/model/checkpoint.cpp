@@ -3,6 +3,7 @@
 #include "model/checkpoint.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -176,13 +177,25 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
   return checkpoint;
 }
 
-void Checkpoint::release_pages(const StoredTensor& tensor) const {
-  for (const MappedFile& mapping : mappings_) {
+size_t Checkpoint::file_of(const StoredTensor& tensor) const {
+  const auto holds = [&](const MappedFile& mapping) {
     const std::span<const std::byte> bytes = mapping.bytes();
-    if (tensor.data < bytes.data() || tensor.data >= bytes.data() + bytes.size()) continue;
-    mapping.release_pages(static_cast<uint64_t>(tensor.data - bytes.data()), tensor.bytes);
-    return;
-  }
+    return tensor.data >= bytes.data() && tensor.data < bytes.data() + bytes.size();
+  };
+  return static_cast<size_t>(std::find_if(mappings_.begin(), mappings_.end(), holds) - mappings_.begin());
+}
+
+Checkpoint::Place Checkpoint::place_of(const StoredTensor& tensor) const {
+  const size_t file = file_of(tensor);
+  assert(file < mappings_.size());
+  const std::span<const std::byte> bytes = mappings_[file].bytes();
+  return {&paths_[file], bytes.size(), static_cast<uint64_t>(tensor.data - bytes.data())};
+}
+
+void Checkpoint::release_pages(const StoredTensor& tensor) const {
+  const size_t file = file_of(tensor);
+  if (file == mappings_.size()) return;
+  mappings_[file].release_pages(static_cast<uint64_t>(tensor.data - mappings_[file].bytes().data()), tensor.bytes);
 }
 
 Status Checkpoint::map_shards(const std::map<std::string, std::vector<std::string>>& shards) {
@@ -206,6 +219,7 @@ Status Checkpoint::map_shards(const std::map<std::string, std::vector<std::strin
       tensors_.push_back(std::move(tensor));
     }
     mappings_.push_back(std::move(shard.mapping));
+    paths_.push_back(path_in(folder_, file));
   }
   // The index gives a name one file, so a tensor that is in two files has been reported above: names are unique here.
   std::sort(tensors_.begin(), tensors_.end(), by_name);

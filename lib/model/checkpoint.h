@@ -39,6 +39,13 @@ class Checkpoint {
   // nullptr when there is none of that name; every tensor of the inventory exists with its shape and dtype.
   const StoredTensor* find(std::string_view name) const;
   uint64_t payload_bytes() const { return payload_bytes_; }
+  // The file that holds a tensor, for reading it other than through its mapping.
+  struct Place {
+    const std::string* path = nullptr;  // as long as the checkpoint
+    uint64_t file_bytes = 0;
+    uint64_t offset = 0;  // of the tensor's first byte
+  };
+  Place place_of(const StoredTensor& tensor) const;
   // A tensor's data was copied elsewhere: its pages leave memory until somebody reads them again.
   void release_pages(const StoredTensor& tensor) const;
 
@@ -50,11 +57,13 @@ class Checkpoint {
  private:
   Status map_shards(const std::map<std::string, std::vector<std::string>>& shards);
   Status check_inventory() const;
+  size_t file_of(const StoredTensor& tensor) const;
 
   std::string folder_;
   std::string config_json_;
   ModelConfig config_;
   std::vector<MappedFile> mappings_;
+  std::vector<std::string> paths_;  // of these
   std::vector<StoredTensor> tensors_;
   uint64_t payload_bytes_ = 0;
 };

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "model/engram_rows.h"
+
 namespace dsv41::model {
 namespace {
 
@@ -22,6 +24,7 @@ const T* data_of(const tensor::WeightView& weight) {
 // ---- A step: its rows and tables
 
 Status Forward::begin_step(std::span<const StepSequence> sequences) {
+  cancel_ = nullptr;
   sequences_.assign(sequences.begin(), sequences.end());
   DSV41_TRY(set_rows());
   DSV41_TRY(set_sequence_tables());
@@ -105,7 +108,30 @@ Status Forward::set_engram_rows() {
       hash.hash(e, compressed, sequence.n_rows, host_engram_rows_.data() + (e * n_rows_ + row_offset_[s]) * n_columns);
     }
   }
+  fetch_engram_rows();
   return copy_table(*queue_, engram_rows_, host_engram_rows_);
+}
+
+// From disk: ids become places among the staged rows, which are read while the layers below run.
+void Forward::fetch_engram_rows() {
+  const int64_t n_columns = config_.engram_n_columns(), dim = config_.engram_head_dim;
+  for (size_t e = 0; e < engram_fetches_.size(); ++e) {
+    const int64_t n_ids = n_rows_ * n_columns, first = static_cast<int64_t>(e) * max_rows_ * n_columns;
+    const std::span<int64_t> all(host_engram_rows_);
+    engram_fetches_[e]->begin(all.subspan(e * static_cast<size_t>(n_ids), static_cast<size_t>(n_ids)),
+                              engram_codes_ + first * dim, engram_scales_ + first * (dim / 32));
+  }
+}
+
+Result<tensor::WeightView> Forward::engram_table(int64_t e, const tensor::WeightView& table) {
+  if (engram_fetches_.empty()) return table;
+  DSV41_TRY(engram_fetches_[static_cast<size_t>(e)]->finish(cancel_));
+  const int64_t n_staged = max_rows_ * config_.engram_n_columns();
+  tensor::WeightView staged = table;
+  staged.rows = n_staged;
+  staged.codes = engram_codes_ + e * n_staged * table.cols;
+  staged.scales = engram_scales_ + e * n_staged * (table.cols / 32);
+  return staged;
 }
 
 // ---- The halves
@@ -138,6 +164,7 @@ Status Forward::run_decoder(std::span<const StepSequence> sequences, const Cance
 }
 
 Status Forward::run_layers(int64_t first, int64_t last, const CancelFlag* cancel) {
+  cancel_ = cancel;
   for (int64_t layer = first; layer < last; ++layer) {
     if (cancel && cancel->triggered()) return Status(Code::kCANCELLED, "cancelled in layer " + std::to_string(layer));
     DSV41_TRY(engram(layer));
@@ -151,7 +178,8 @@ Status Forward::engram(int64_t layer) {
   if (e < 0) return Status();
   const EngramWeights& w = weights(layer).engram;
   const int64_t n_columns = config_.engram_n_columns(), wide = n_columns * config_.engram_head_dim;
-  DSV41_TRY(queue_->engram_gather({w.table, engram_rows_ + e * n_rows_ * n_columns, engram_e_, n_rows_, n_columns}));
+  DSV41_TRY_ASSIGN(const tensor::WeightView table, engram_table(e, w.table));
+  DSV41_TRY(queue_->engram_gather({table, engram_rows_ + e * n_rows_ * n_columns, engram_e_, n_rows_, n_columns}));
   DSV41_TRY(quantise(engram_e_, n_rows_, wide, &wide_quant_));
   DSV41_TRY(fp8_linear(w.wkv, wide_quant_, n_rows_, engram_kv_));
   return queue_->engram_gate({streams_, engram_kv_, data_of<uint16_t>(w.q_weight), data_of<uint16_t>(w.k_weight),
@@ -197,79 +225,6 @@ Status Forward::collapse_and_norm(const float* pre, const tensor::WeightView& no
 
 Status Forward::combine() {
   return queue_->mhc_combine({streams_, o_, post_, comb_, n_rows_, config_.hc_mult, config_.hidden_size});
-}
-
-// ---- Mixture of experts (model.md 5.3, 5.4): from x_ to o_
-
-Status Forward::moe(int64_t layer, const LayerChoices* choices) {
-  const LayerWeights& w = weights(layer);
-  const int64_t inter = config_.moe_intermediate_size;
-  DSV41_TRY(quantise(x_, n_rows_, config_.hidden_size, &x_quant_));
-  DSV41_TRY(route(w, choices));
-
-  kernels::ExpertsArgs experts;
-  experts.x_codes = x_quant_.codes;
-  experts.x_scales = x_quant_.scales;
-  experts.ids = expert_ids_;
-  experts.weights = expert_weights_;
-  experts.experts = w.experts.as<const tensor::ExpertView>();
-  experts.y = routed_;
-  experts.n_rows = n_rows_;
-  experts.dim = config_.hidden_size;
-  experts.inter = inter;
-  experts.n_experts = config_.n_routed_experts;
-  experts.k = config_.num_experts_per_tok;
-  experts.limit = config_.swiglu_limit;
-  experts.workspace = experts_workspace_;
-  experts.workspace_bytes = experts_workspace_bytes_;
-  DSV41_TRY(queue_->experts(experts));
-
-  DSV41_TRY(fp8_linear(w.shared_w1, x_quant_, n_rows_, shared_g_));
-  DSV41_TRY(fp8_linear(w.shared_w3, x_quant_, n_rows_, shared_u_));
-  DSV41_TRY(queue_->swiglu({shared_g_, shared_u_, nullptr, shared_g_, n_rows_, inter, config_.swiglu_limit}));
-  DSV41_TRY(quantise(shared_g_, n_rows_, inter, &wide_quant_));
-  DSV41_TRY(fp8_linear(w.shared_w2, wide_quant_, n_rows_, o_));
-  return queue_->moe_combine({routed_, o_, o_, n_rows_ * config_.hidden_size});
-}
-
-Status Forward::route(const LayerWeights& w, const LayerChoices* choices) {
-  const int64_t n_experts = config_.n_routed_experts, k = config_.num_experts_per_tok;
-  kernels::LinearArgs gate;
-  gate.weight = w.gate;
-  gate.x = x_;
-  gate.x_stride = config_.hidden_size;
-  gate.y = gate_z_;
-  gate.y_stride = n_experts;
-  gate.y_is_f32 = true;
-  gate.n_rows = n_rows_;
-  DSV41_TRY(queue_->linear(gate));
-  kernels::GateSelectArgs args{gate_z_, data_of<float>(w.gate_bias),  expert_ids_, expert_weights_, n_rows_, n_experts,
-                               k,       config_.routed_scaling_factor};
-  if (!choices || !choices->expert_ids) {
-    DSV41_TRY(queue_->gate_select(args));
-  } else {
-    // Imposed ids: a bias that lifts them above all others; the weights come from the unbiased scores as always.
-    std::vector<float> bias(static_cast<size_t>(n_experts));
-    for (int64_t row = 0; row < n_rows_; ++row) {
-      std::fill(bias.begin(), bias.end(), 0.0f);
-      for (int64_t i = 0; i < k; ++i) bias[static_cast<size_t>(choices->expert_ids[row * k + i])] = 1e30f;
-      DSV41_TRY(copy_table(*queue_, imposed_bias_, bias));
-      kernels::GateSelectArgs one = args;
-      one.z += row * n_experts;
-      one.bias = imposed_bias_;
-      one.ids += row * k;
-      one.weights += row * k;
-      one.n_rows = 1;
-      DSV41_TRY(queue_->gate_select(one));
-      DSV41_TRY(queue_->wait());
-    }
-  }
-  if (choices && choices->out_expert_ids) {
-    DSV41_TRY(queue_->copy_to_host(choices->out_expert_ids, expert_ids_,
-                                   static_cast<uint64_t>(n_rows_ * k) * sizeof(int32_t)));
-    DSV41_TRY(queue_->wait());
-  }
-  return Status();
 }
 
 // ---- Head

@@ -25,6 +25,8 @@
 
 namespace dsv41::model {
 
+class EngramFetch;
+
 // What one sequence brings to a step. Views point to device memory of the sequence.
 struct StepSequence {
   int64_t first_position = 0;
@@ -49,6 +51,7 @@ class Forward {
   // max_rows: rows of a step. max_positions: bound of positions (sizes the score rows).
   static Result<std::unique_ptr<Forward>> create(const Model& model, int64_t max_rows, int64_t max_positions);
 
+  ~Forward();
   int64_t max_rows() const { return max_rows_; }
   int64_t max_positions() const { return max_positions_; }
   backend::Queue& queue() { return *queue_; }
@@ -110,6 +113,8 @@ class Forward {
   Status set_sequence_tables();
   Status set_rope_tables();
   Status set_engram_rows();
+  void fetch_engram_rows();
+  Result<tensor::WeightView> engram_table(int64_t e, const tensor::WeightView& table);
   Status embed();
   Status run_layers(int64_t first, int64_t last, const CancelFlag* cancel);
   Status attention(int64_t layer, const LayerChoices* choices);
@@ -124,6 +129,10 @@ class Forward {
   Status output_path(int64_t layer);
   Status moe(int64_t layer, const LayerChoices* choices);
   Status route(const LayerWeights& w, const LayerChoices* choices);
+  Status shared_expert(const LayerWeights& w);
+  kernels::ExpertsArgs experts_args() const;
+  Result<std::vector<int32_t>> chosen_experts();
+  Status experts_from_disk(int64_t layer, const LayerWeights& w);
   Status coefficients(const MhcSite& site, float* pre);
   Status collapse_and_norm(const float* pre, const tensor::WeightView& norm);
   Status combine();
@@ -152,6 +161,9 @@ class Forward {
   int64_t window_row_bytes_ = 0;
   int64_t score_values_ = 0;  // capacity of scores_
   int64_t wide_dim_ = 0;      // largest dim that wide_quant_ takes
+  // Of rows that the disk serves, one an Engram layer; empty where it serves none.
+  std::vector<std::unique_ptr<EngramFetch>> engram_fetches_;
+  const CancelFlag* cancel_ = nullptr;  // of the half that runs
   // The step.
   int64_t n_rows_ = 0;
   int64_t n_entries2_ = 0;  // ratio-2 entries that complete in this step, all sequences
@@ -200,16 +212,19 @@ class Forward {
   int32_t* selected_ = nullptr;       // [T, index_topk]
   int32_t* n_selected_ = nullptr;     // [T]
   kernels::CandidateBlocks candidates_;
-  bool candidates_restrict_ = false;  // in this step some row has more blocks than may be candidates
-  uint16_t* engram_e_ = nullptr;      // [T, columns * engram_head_dim]
-  uint16_t* engram_kv_ = nullptr;     // [T, n_streams + 1, hidden]
-  float* gate_z_ = nullptr;           // [T, n_experts]
-  float* imposed_bias_ = nullptr;     // [n_experts]
-  int32_t* expert_ids_ = nullptr;     // [T, k]
-  float* expert_weights_ = nullptr;   // [T, k]
-  float* routed_ = nullptr;           // [T, hidden]
-  uint16_t* shared_g_ = nullptr;      // [T, inter]
-  uint16_t* shared_u_ = nullptr;      // [T, inter]
+  bool candidates_restrict_ = false;            // in this step some row has more blocks than may be candidates
+  uint8_t* engram_codes_ = nullptr;             // [engram layers, T * columns, engram_head_dim]: staged rows
+  uint8_t* engram_scales_ = nullptr;            // [engram layers, T * columns, engram_head_dim / 32]
+  uint16_t* engram_e_ = nullptr;                // [T, columns * engram_head_dim]
+  uint16_t* engram_kv_ = nullptr;               // [T, n_streams + 1, hidden]
+  float* gate_z_ = nullptr;                     // [T, n_experts]
+  float* imposed_bias_ = nullptr;               // [n_experts]
+  int32_t* expert_ids_ = nullptr;               // [T, k]
+  float* expert_weights_ = nullptr;             // [T, k]
+  tensor::ExpertView* expert_views_ = nullptr;  // [n_experts]: those that the disk has served
+  float* routed_ = nullptr;                     // [T, hidden]
+  uint16_t* shared_g_ = nullptr;                // [T, inter]
+  uint16_t* shared_u_ = nullptr;                // [T, inter]
   std::byte* experts_workspace_ = nullptr;
   uint64_t experts_workspace_bytes_ = 0;
   float* logits_ = nullptr;  // [min(T, kLogitsRows), vocab]

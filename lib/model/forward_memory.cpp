@@ -1,6 +1,7 @@
 // The scratch memory of a Forward: one piece of device memory, carved into the arrays of forward.h.
 #include <algorithm>
 
+#include "model/engram_rows.h"
 #include "model/forward.h"
 
 namespace dsv41::model {
@@ -27,6 +28,7 @@ struct Forward::Carver {
 };
 
 Forward::Forward(const Model& model) : model_(model), config_(model.config()) {}
+Forward::~Forward() = default;
 
 Result<std::unique_ptr<Forward>> Forward::create(const Model& model, int64_t max_rows, int64_t max_positions) {
   std::unique_ptr<Forward> forward(new Forward(model));
@@ -55,6 +57,11 @@ Status Forward::allocate() {
   Carver place{memory_.data(), 0};
   carve(place);
   DSV41_TRY_ASSIGN(queue_, model_.backend()->create_queue());
+  if (model_.engram_rows()) {
+    for (size_t table = 0; table < c.engram_layer_ids.size(); ++table) {
+      engram_fetches_.push_back(std::make_unique<EngramFetch>(*model_.engram_rows(), static_cast<int64_t>(table)));
+    }
+  }
   return Status();
 }
 
@@ -106,12 +113,16 @@ void Forward::carve(Carver& carver) {
   carver.take(&candidates_.n, t);
   candidates_.stride = c.candidate_topk_blocks;
   candidates_.size = c.candidate_block_size;
+  const int64_t n_staged = model_.engram_rows() ? n_engram * t * c.engram_n_columns() : 0;
+  carver.take(&engram_codes_, n_staged * c.engram_head_dim);
+  carver.take(&engram_scales_, n_staged * (c.engram_head_dim / 32));
   carver.take(&engram_e_, n_engram ? t * c.engram_n_columns() * c.engram_head_dim : 0);
   carver.take(&engram_kv_, n_engram ? t * (n + 1) * c.hidden_size : 0);
   carver.take(&gate_z_, t * c.n_routed_experts);
   carver.take(&imposed_bias_, c.n_routed_experts);
   carver.take(&expert_ids_, t * c.num_experts_per_tok);
   carver.take(&expert_weights_, t * c.num_experts_per_tok);
+  carver.take(&expert_views_, model_.expert_cache() ? c.n_routed_experts : 0);
   carver.take(&routed_, t * c.hidden_size);
   carver.take(&shared_g_, t * c.moe_intermediate_size);
   carver.take(&shared_u_, t * c.moe_intermediate_size);

@@ -1,5 +1,9 @@
 #include "model/model.h"
 
+#include "base/memory_limit.h"
+#include "model/engram_rows.h"
+#include "model/expert_cache.h"
+
 namespace dsv41::model {
 namespace {
 
@@ -14,6 +18,29 @@ Result<backend::Buffer> upload_frequencies(backend::Backend& backend, const std:
 
 }  // namespace
 
+Model::Model() = default;
+Model::~Model() = default;
+
+Status Model::open_caches(const OpenOptions& options) {
+  const uint64_t memory_bytes = options.memory_bytes ? options.memory_bytes : usable_memory_bytes();
+  if (options.experts == Placement::kDisk) {
+    DSV41_TRY_ASSIGN(expert_cache_, ExpertCache::create(*checkpoint_, *backend_, options.reader,
+                                                        options.expert_cache_bytes, memory_bytes));
+  }
+  if (options.engram == Placement::kDisk && engram_hash_) {
+    DSV41_TRY_ASSIGN(engram_rows_,
+                     EngramRows::create(*checkpoint_, options.reader, options.engram_cache_bytes, memory_bytes));
+  }
+  return {};
+}
+
+DiskStats Model::disk_stats() const {
+  DiskStats stats;
+  if (expert_cache_) expert_cache_->add_stats(&stats);
+  if (engram_rows_) engram_rows_->add_stats(&stats);
+  return stats;
+}
+
 Result<std::unique_ptr<Model>> Model::open(const std::string& folder, std::shared_ptr<backend::Backend> backend,
                                            const OpenOptions& options) {
   std::unique_ptr<Model> model(new Model);
@@ -27,6 +54,7 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& folder, std::share
     model->engram_hash_ = std::make_unique<EngramHash>(std::move(hash));
   }
   DSV41_TRY_ASSIGN(model->weights_, upload_weights(*model->checkpoint_, *model->backend_, options));
+  DSV41_TRY(model->open_caches(options));
   const int64_t n_pairs = config.qk_rope_head_dim / 2;
   const RopeScaling& scaling = config.rope_scaling;
   const kernels::YarnParams yarn{scaling.factor, scaling.beta_fast, scaling.beta_slow,

@@ -1,6 +1,10 @@
 #include "model/weights.h"
 
+#include <array>
+#include <optional>
+
 #include "base/memory_limit.h"
+#include "model/checkpoint_files.h"
 
 namespace dsv41::model {
 namespace {
@@ -11,28 +15,54 @@ using tensor::WeightView;
 
 constexpr int64_t kExpertsPerReport = 16;
 
+uint64_t round_up(uint64_t bytes) { return (bytes + kReadAlignment - 1) / kReadAlignment * kReadAlignment; }
+
 // Uploads tensors by name and remembers the first failure, so that the list of names below reads as a list. Before it runs
-// over that list in earnest it runs over it once to measure.
+// over that list in earnest it runs over it once to measure. Weights that are to be copied as they lie in their files are read
+// past the page cache, one while the one before arrives.
 class Uploader {
  public:
   Uploader(const Checkpoint& checkpoint, backend::Backend& backend, const OpenOptions& options)
       : checkpoint_(checkpoint), backend_(backend), options_(options) {}
+  ~Uploader() {
+    for (ReadBatch& batch : batches_) {
+      if (reader_) reader_->drop(batch);
+    }
+  }
 
   WeightView f32(const std::string& name) { return upload(plain(name, WeightFormat::kF32)); }
   WeightView bf16(const std::string& name) { return upload(plain(name, WeightFormat::kBf16)); }
   WeightView bf16_matrix(const std::string& name) { return upload(matrix(plain(name, WeightFormat::kBf16))); }
   WeightView fp8(const std::string& stem) { return upload(matrix(scaled(stem, WeightFormat::kFp8Tile32))); }
-  WeightView fp8_rows(const std::string& stem) { return upload(scaled(stem, WeightFormat::kFp8Row32)); }
-  WeightView fp4(const std::string& stem) { return upload(matrix(scaled(stem, WeightFormat::kFp4Row32))); }
+  WeightView engram_rows(const std::string& stem) {
+    return upload(scaled(stem, WeightFormat::kFp8Row32), options_.engram);
+  }
+  WeightView expert(const std::string& stem) {
+    return upload(matrix(scaled(stem, WeightFormat::kFp4Row32)), options_.experts);
+  }
   const Status& status() const { return status_; }
 
   bool measures() const { return measures_; }
+  bool experts_on_disk() const { return options_.experts == Placement::kDisk; }
   uint64_t packed_bytes() const { return packed_bytes_; }
+  // Of weights that are copied as they are, beside packed ones or not.
+  uint64_t copied_bytes(bool packed) const { return copied_rows_bytes_ + (packed ? 0 : copied_matrix_bytes_); }
   // From here on uploads; `packed` empty: mapped.
-  void start(backend::Buffer packed) {
+  void start(backend::Buffer packed, backend::Buffer copies, AsyncReader* reader) {
     measures_ = false;
     next_ = packed.data();
+    next_copy_ = copies.data();
+    reader_ = reader;
+    if (reader) files_.emplace(checkpoint_, *reader);
     if (packed) memory_.push_back(std::move(packed));
+    if (copies) memory_.push_back(std::move(copies));
+  }
+  // What is being read is there.
+  Status finish() {
+    for (ReadBatch& batch : batches_) {
+      if (reader_) DSV41_TRY(reader_->wait(batch, options_.cancel));
+    }
+    return {};
   }
   Status report(double fraction) const {
     if (measures_ || !options_.progress || options_.progress(fraction)) return {};
@@ -77,17 +107,48 @@ class Uploader {
     return tensor;
   }
 
-  WeightView upload(const Stored& stored) {
+  WeightView upload(const Stored& stored, Placement placement = Placement::kAuto) {
     if (status_.ok() && options_.cancel && options_.cancel->triggered()) {
       status_ = Status(Code::kCANCELLED, "opening the model was cancelled");
     }
     if (!status_.ok()) return {};
-    const uint64_t packed_bytes = backend_.packed_bytes(stored.weight);
+    if (placement == Placement::kDisk) return {stored.weight.format, stored.weight.rows, stored.weight.cols};
+    const uint64_t packed_bytes = placement == Placement::kMapped ? 0 : backend_.packed_bytes(stored.weight);
     if (measures_) {
       packed_bytes_ += packed_bytes;
+      if (placement == Placement::kMemory)
+        (packed_bytes ? copied_matrix_bytes_ : copied_rows_bytes_) += copy_bytes(stored);
       return {};
     }
-    return next_ && packed_bytes != 0 ? pack(stored, packed_bytes) : map(stored.weight);
+    if (next_ && packed_bytes != 0) return pack(stored, packed_bytes);
+    return placement == Placement::kMemory ? copy(stored) : map(stored.weight);
+  }
+
+  // A page more for each tensor: it keeps the place inside a page that it has in its file.
+  static uint64_t copy_bytes(const Stored& stored) {
+    uint64_t bytes = 0;
+    for (const StoredTensor* tensor : stored.tensors) bytes += tensor ? round_up(tensor->bytes) + kReadAlignment : 0;
+    return bytes;
+  }
+
+  WeightView copy(const Stored& stored) {
+    std::array<ReadPiece, 2> pieces;
+    HostWeight weight = stored.weight;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      ReadPiece& piece = pieces[i];
+      status_ = files_->find(stored.tensors[i]->name, &piece.file, &piece.offset);
+      if (!status_.ok()) return {};
+      piece.bytes = stored.tensors[i]->bytes;
+      piece.to = next_copy_ + piece.offset % kReadAlignment;
+      piece.in_place = true;
+      next_copy_ += round_up(piece.bytes) + kReadAlignment;
+      (i == 0 ? weight.codes : weight.scales) = piece.to;
+    }
+    ReadBatch& batch = batches_[n_copies_++ % batches_.size()];
+    status_ = reader_->wait(batch, options_.cancel);
+    if (!status_.ok()) return {};
+    reader_->start(pieces, &batch);
+    return map(weight);
   }
 
   WeightView pack(const Stored& stored, uint64_t bytes) {
@@ -114,7 +175,13 @@ class Uploader {
   const OpenOptions& options_;
   bool measures_ = true;
   uint64_t packed_bytes_ = 0;
+  uint64_t copied_rows_bytes_ = 0, copied_matrix_bytes_ = 0;
   std::byte* next_ = nullptr;  // where the next packed matrix goes; null: mapped
+  std::byte* next_copy_ = nullptr;
+  AsyncReader* reader_ = nullptr;
+  std::optional<CheckpointFiles> files_;
+  std::array<ReadBatch, 2> batches_;
+  size_t n_copies_ = 0;
   std::vector<backend::Buffer> memory_;
   Status status_;
 };
@@ -152,12 +219,12 @@ Status upload_experts(Uploader& up, backend::Backend& backend, int64_t n_experts
   experts.reserve(static_cast<size_t>(n_experts));
   for (int64_t e = 0; e < n_experts; ++e) {
     const std::string stem = p + "experts." + std::to_string(e) + ".";
-    experts.push_back({up.fp4(stem + "w1"), up.fp4(stem + "w2"), up.fp4(stem + "w3")});
+    experts.push_back({up.expert(stem + "w1"), up.expert(stem + "w2"), up.expert(stem + "w3")});
     DSV41_TRY(up.status());
     if ((e + 1) % kExpertsPerReport != 0) continue;
     DSV41_TRY(report(static_cast<double>(e + 1) / static_cast<double>(n_experts)));
   }
-  if (up.measures()) return {};
+  if (up.measures() || up.experts_on_disk()) return {};
   const uint64_t bytes = experts.size() * sizeof(tensor::ExpertView);
   DSV41_TRY_ASSIGN(w->experts, backend.allocate(bytes, backend::MemoryUse::kWorkspace));
   DSV41_TRY_ASSIGN(std::unique_ptr<backend::Queue> queue, backend.create_queue());
@@ -174,7 +241,7 @@ Status upload_layer(Uploader& up, const ModelConfig& config, backend::Backend& b
   w->hc_ffn = upload_site(up, p + "hc_ffn");
   upload_attention(up, config, layer, p + "attn.", w);
   if (config.engram_index(layer) >= 0) {
-    w->engram.table = up.fp8_rows(p + "engram.embed");
+    w->engram.table = up.engram_rows(p + "engram.embed");
     w->engram.wkv = up.fp8(p + "engram.wkv");
     w->engram.q_weight = up.bf16(p + "engram.q_weight");
     w->engram.k_weight = up.bf16(p + "engram.k_weight");
@@ -211,21 +278,50 @@ Result<bool> choose_packed(LayoutChoice choice, uint64_t packed_bytes, uint64_t 
                                       std::to_string(memory_bytes) + ": use mapped weights");
 }
 
+namespace {
+
+Status check_placements(const backend::Backend& backend, const OpenOptions& options) {
+  for (const Placement placement : {options.experts, options.engram}) {
+    if ((placement == Placement::kMemory || placement == Placement::kDisk) && !backend.can_stream_weights()) {
+      return Status(Code::kUNSUPPORTED,
+                    std::string("backend ") + backend.name() + " only maps experts and Engram tables");
+    }
+  }
+  return {};
+}
+
+Result<backend::Buffer> allocate(backend::Backend& backend, uint64_t bytes, const char* what) {
+  if (bytes == 0) return backend::Buffer();
+  Result<backend::Buffer> allocated = backend.allocate(bytes, backend::MemoryUse::kWeights);
+  if (!allocated.ok()) return std::move(allocated).status().with_context(what);
+  return allocated;
+}
+
+}  // namespace
+
 Result<Weights> upload_weights(const Checkpoint& checkpoint, backend::Backend& backend, const OpenOptions& options) {
+  DSV41_TRY(check_placements(backend, options));
   Weights weights;
+  std::unique_ptr<AsyncReader> reader;
   Uploader up(checkpoint, backend, options);
   DSV41_TRY(upload_all(up, checkpoint.config(), backend, &weights));
   const uint64_t memory_bytes = options.memory_bytes ? options.memory_bytes : usable_memory_bytes();
   DSV41_TRY_ASSIGN(const bool packed, choose_packed(options.layout, up.packed_bytes(), memory_bytes));
-  backend::Buffer memory;
-  if (packed) {
-    weights.packed_bytes = up.packed_bytes();
-    Result<backend::Buffer> allocated = backend.allocate(weights.packed_bytes, backend::MemoryUse::kWeights);
-    if (!allocated.ok()) return std::move(allocated).status().with_context("packed weights");
-    memory = std::move(allocated).value();
+  weights.packed_bytes = packed ? up.packed_bytes() : 0;
+  weights.copied_bytes = up.copied_bytes(packed);
+  if (weights.copied_bytes && memory_bytes && weights.copied_bytes > memory_bytes - weights.packed_bytes) {
+    return Status(Code::kNO_MEMORY, "weights take " + std::to_string(weights.packed_bytes + weights.copied_bytes) +
+                                        " bytes of memory, the machine has " + std::to_string(memory_bytes) +
+                                        ": leave experts or Engram tables mapped or on disk");
   }
-  up.start(std::move(memory));
+  DSV41_TRY_ASSIGN(backend::Buffer memory, allocate(backend, weights.packed_bytes, "packed weights"));
+  DSV41_TRY_ASSIGN(backend::Buffer copies, allocate(backend, weights.copied_bytes, "copies of weights"));
+  if (copies) {
+    DSV41_TRY_ASSIGN(reader, AsyncReader::create(options.reader));
+  }
+  up.start(std::move(memory), std::move(copies), reader.get());
   DSV41_TRY(upload_all(up, checkpoint.config(), backend, &weights));
+  DSV41_TRY(up.finish());
   weights.memory = up.take_memory();
   return weights;
 }

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/cancel.h"
 #include "model/checkpoint.h"
+#include "model/weight_placement.h"
 
 namespace dsv41::model {
 
@@ -33,7 +34,7 @@ struct IndexerWeights {             // layers that own an index
 };
 
 struct EngramWeights {
-  tensor::WeightView table;     // [rows, engram_head_dim] fp8 by row
+  tensor::WeightView table;     // [rows, engram_head_dim] fp8 by row; no codes where its rows are served from disk
   tensor::WeightView wkv;       // [(n_streams + 1) * hidden, n_columns * engram_head_dim] fp8
   tensor::WeightView q_weight;  // [n_streams, hidden] bf16
   tensor::WeightView k_weight;  // [n_streams, hidden] bf16
@@ -51,7 +52,7 @@ struct LayerWeights {
   // Mixture of experts.
   tensor::WeightView gate, gate_bias;  // [n_experts, hidden] bf16, [1, n_experts] f32
   tensor::WeightView shared_w1, shared_w2, shared_w3;
-  backend::Buffer experts;  // device: ExpertView [n_experts]
+  backend::Buffer experts;  // device: ExpertView [n_experts]; empty where they are served from disk
 };
 
 enum class LayoutChoice : uint8_t {
@@ -62,6 +63,11 @@ enum class LayoutChoice : uint8_t {
 
 struct OpenOptions {
   LayoutChoice layout = LayoutChoice::kAuto;
+  Placement experts = Placement::kAuto;
+  Placement engram = Placement::kAuto;
+  uint64_t expert_cache_bytes = 0;                // of experts on disk; 0: ExpertCache chooses
+  uint64_t engram_cache_bytes = 0;                // likewise, EngramRows
+  ReaderOptions reader;                           // of what is read past the page cache
   uint64_t memory_bytes = 0;                      // of the machine; 0: usable_memory_bytes()
   const CancelFlag* cancel = nullptr;             // looked at before each tensor
   std::function<bool(double fraction)> progress;  // may be empty; false cancels
@@ -72,7 +78,8 @@ struct Weights {
   tensor::WeightView norm;         // [1, hidden] bf16
   std::vector<LayerWeights> layers;
   std::vector<backend::Buffer> memory;  // of the weights that the backend copied
-  uint64_t packed_bytes = 0;            // of these; 0: mapped
+  uint64_t packed_bytes = 0;            // of these, in the order of products; 0: none
+  uint64_t copied_bytes = 0;            // of these, as they lie in the files: Placement::kMemory
 };
 
 // Whether weights that take `packed_bytes` when packed are packed on a machine with `memory_bytes` (0: not known). NO_MEMORY

@@ -36,6 +36,7 @@ class FailingBackend final : public backend::Backend {
   const char* name() const override { return inner_->name(); }
   const std::string& numeric_class() const override { return inner_->numeric_class(); }
   int n_threads() const override { return inner_->n_threads(); }
+  bool can_stream_weights() const override { return inner_->can_stream_weights(); }
   Result<backend::Buffer> allocate(uint64_t bytes, backend::MemoryUse use) override;
   Result<backend::DeviceWeight> upload(const backend::HostWeight& weight) override { return inner_->upload(weight); }
   uint64_t packed_bytes(const backend::HostWeight& weight) const override { return inner_->packed_bytes(weight); }

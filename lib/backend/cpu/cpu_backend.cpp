@@ -209,6 +209,7 @@ class CpuBackend final : public HostBackend {
   const char* name() const override { return "cpu"; }
   const std::string& numeric_class() const override { return numeric_class_; }
   int n_threads() const override { return pool_.n_threads(); }
+  bool can_stream_weights() const override { return true; }
   uint64_t packed_bytes(const HostWeight& weight) const override {
     return weight.is_matrix ? kernels::packed_bytes(weight.format, weight.rows, weight.cols) : 0;
   }
