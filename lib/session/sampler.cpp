@@ -1,7 +1,9 @@
 #include "session/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <unordered_set>
@@ -55,19 +57,46 @@ Status check_options(const SamplerOptions& options, int64_t vocab_size) {
   return check_bias(options.logit_bias, vocab_size);
 }
 
-constexpr size_t kAtOnce = 512;  // values that exp_many gets: they stay in the L1 cache
+constexpr size_t kManyCandidates = 2048;  // fewer are sorted
+constexpr size_t kAtOnce = 512;           // values that exp_many gets: they stay in the L1 cache
 
-// log of the sum of exp over all logits, in ascending order. exp is 0 for what would come near the denormals: they differ
-// between threads that flush them and threads that do not.
+constexpr size_t kSums = 8;  // side by side, so that no addition waits for the one before
+
+// log of the sum of exp over all logits: logit i goes to sum i % 8, each in ascending order, then the sums in theirs. exp is 0
+// for what would come near the denormals: they differ between threads that flush them and threads that do not.
 double log_sum_exp(std::span<const float> logits, double max) {
-  double sum = 0, weights[kAtOnce];
+  static_assert(kAtOnce % kSums == 0);
+  double sums[kSums] = {}, weights[kAtOnce];
   for (size_t begin = 0; begin < logits.size(); begin += kAtOnce) {
-    const size_t n = std::min(kAtOnce, logits.size() - begin);
+    const size_t n = std::min(kAtOnce, logits.size() - begin), n_padded = (n + kSums - 1) / kSums * kSums;
     for (size_t i = 0; i < n; ++i) weights[i] = logits[begin + i] - max;
     exp_many(weights, n);
-    for (size_t i = 0; i < n; ++i) sum += weights[i];
+    for (size_t i = n; i < n_padded; ++i) weights[i] = 0;
+    for (size_t i = 0; i < n_padded; i += kSums) {
+      for (size_t j = 0; j < kSums; ++j) sums[j] += weights[i + j];
+    }
   }
+  double sum = 0;
+  for (double part : sums) sum += part;
   return max + log_f64(sum);
+}
+
+// The largest of values without NaN, and the first place that holds it.
+struct Largest {
+  double value;
+  size_t place;
+};
+
+Largest first_largest(const std::vector<double>& values) {
+  double largest[kSums];
+  std::fill_n(largest, kSums, kBanned);
+  size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums) {
+    for (size_t j = 0; j < kSums; ++j) largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
+  }
+  for (; i < values.size(); ++i) largest[0] = std::max(largest[0], values[i]);
+  const double value = *std::max_element(largest, largest + kSums);
+  return {value, static_cast<size_t>(std::find(values.begin(), values.end(), value) - values.begin())};
 }
 
 }  // namespace
@@ -87,19 +116,18 @@ Result<Sample> Sampler::sample(std::span<const float> logits, uint64_t position,
     return Status(Code::kINVALID_ARG, "sampler: the mask of allowed tokens must have one bit for each token");
   const FloatState float_state(/*flush_denormals=*/false);
   DSV41_TRY(load(logits));
-  const double raw_max = *std::max_element(scores_.begin(), scores_.end());
+  const double raw_max = first_largest(scores_).value;
   add_bias();
   ban_unallowed(allowed);
   apply_penalties();
-  // The first of the largest: lowest id on ties.
-  const auto best = std::max_element(scores_.begin(), scores_.end());
-  if (*best == kBanned) return Status(Code::kINVALID_ARG, "sampler: mask and bias leave no token");
+  const Largest best = first_largest(scores_);  // the lowest id on ties
+  if (best.value == kBanned) return Status(Code::kINVALID_ARG, "sampler: mask and bias leave no token");
 
   Sample sample;
   if (options_.temperature == 0) {
-    sample = {static_cast<int32_t>(best - scores_.begin()), 0, 0, 1};
+    sample = {static_cast<int32_t>(best.place), 0, 0, 1};
   } else {
-    scale(*best);
+    scale(best.value);
     keep_top_k();
     keep_top_p();
     keep_min_p();
@@ -111,10 +139,10 @@ Result<Sample> Sampler::sample(std::span<const float> logits, uint64_t position,
 
 Status Sampler::load(std::span<const float> logits) {
   scores_.assign(logits.begin(), logits.end());
-  // 0 * x is NaN for NaN and infinity, and stays it through the sum.
-  double poison = 0;
-  for (double score : scores_) poison += 0 * score;
-  if (poison == 0) return {};
+  constexpr uint32_t kExponent = 0x7f800000u;  // all of it: NaN or infinity
+  uint32_t n_bad = 0;
+  for (float logit : logits) n_bad += (std::bit_cast<uint32_t>(logit) & kExponent) == kExponent;
+  if (n_bad == 0) return {};
   const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
   return Status(Code::kNUMERIC, "sampler: the logit of token " + std::to_string(bad - logits.begin()) + " is " +
                                     (std::isnan(*bad) ? "NaN" : "infinite"));
@@ -141,6 +169,7 @@ void Sampler::apply_penalties() {
 
 void Sampler::scale(double max) {
   candidates_.clear();
+  candidates_.reserve(scores_.size());
   for (size_t i = 0; i < scores_.size(); ++i) {
     if (scores_[i] == kBanned) continue;
     candidates_.push_back({(scores_[i] - max) / options_.temperature, 0, static_cast<int32_t>(i)});
@@ -174,18 +203,56 @@ void Sampler::keep_top_p() {
   std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < lightest; });
 
   const double target = options_.top_p * total;
-  double share = 0;
-  size_t kept = 0, n_sorted = 0;
-  for (size_t step = 256; share < target && kept < candidates_.size(); step *= 4) {
-    const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(n_sorted);
-    n_sorted = std::min(candidates_.size(), n_sorted + step);
-    const auto end = candidates_.begin() + static_cast<ptrdiff_t>(n_sorted);
-    std::nth_element(begin, end, candidates_.end(), likelier);
-    std::sort(begin, end, likelier);
-    while (share < target && kept < n_sorted) share += candidates_[kept++].weight;
-  }
-  candidates_.resize(kept);
+  if (candidates_.size() > kManyCandidates && keep_run_of_many(target, total)) return;
+  candidates_.resize(likeliest_run(&candidates_, 0, target).n);
   sort_by_id();
+}
+
+// Brings the candidates that are needed to the front, likeliest first, and adds them to `share` until it reaches the target.
+Sampler::Run Sampler::likeliest_run(std::vector<Candidate>* candidates, double share, double target) {
+  size_t kept = 0, n_sorted = 0;
+  double before = share;
+  for (size_t step = 256; share < target && kept < candidates->size(); step *= 4) {
+    const auto begin = candidates->begin() + static_cast<ptrdiff_t>(n_sorted);
+    n_sorted = std::min(candidates->size(), n_sorted + step);
+    const auto end = candidates->begin() + static_cast<ptrdiff_t>(n_sorted);
+    std::nth_element(begin, end, candidates->end(), likelier);
+    std::sort(begin, end, likelier);
+    while (share < target && kept < n_sorted) {
+      before = share;
+      share += (*candidates)[kept++].weight;
+    }
+  }
+  return {kept, before, share};
+}
+
+// The same run without sorting it: candidates are dealt out to ranges of z, and only the range in which the target is reached
+// is put in order. The sum comes in another order than likeliest_run's, so where that could make the run end elsewhere
+// nothing is done, and false returned.
+bool Sampler::keep_run_of_many(double target, double total) {
+  constexpr size_t kRanges = 4096;
+  double lowest = 0;
+  for (const Candidate& candidate : candidates_) lowest = std::min(lowest, candidate.z);
+  const double per_unit = lowest < 0 ? static_cast<double>(kRanges - 1) / -lowest : 0;
+  const auto range_of = [&](const Candidate& candidate) { return static_cast<size_t>(-candidate.z * per_unit); };
+  shares_.assign(kRanges + 1, 0);  // one more: the last product may be rounded up
+  for (const Candidate& candidate : candidates_) shares_[range_of(candidate)] += candidate.weight;
+  size_t range = 0;
+  double share = 0;
+  while (range < kRanges && share + shares_[range] < target) share += shares_[range++];
+  edge_.clear();
+  std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(edge_),
+               [&](const Candidate& candidate) { return range_of(candidate) == range; });
+  const Run run = likeliest_run(&edge_, share, target);
+  // A million additions are off by less.
+  const double margin = 1e-9 * total;
+  if (run.n == 0 || run.share < target + margin || run.share_before > target - margin) return false;
+  const Candidate last = edge_[run.n - 1];
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    const size_t its = range_of(candidate);
+    return its > range || (its == range && likelier(last, candidate));
+  });
+  return true;
 }
 
 void Sampler::keep_min_p() {

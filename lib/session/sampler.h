@@ -124,6 +124,13 @@ class Sampler {
   void scale(double max);
   void keep_top_k();
   void keep_top_p();
+  // A run of the likeliest: how many, and the sum without and with its last.
+  struct Run {
+    size_t n;
+    double share_before, share;
+  };
+  static Run likeliest_run(std::vector<Candidate>* candidates, double share, double target);
+  bool keep_run_of_many(double target, double total);
   void keep_min_p();
   void sort_by_id();
   Sample draw(uint64_t position) const;
@@ -137,6 +144,8 @@ class Sampler {
   // Scratch of one call.
   std::vector<double> scores_;         // [vocab] processed logits
   std::vector<Candidate> candidates_;  // ascending ids between the steps
+  std::vector<Candidate> edge_;        // those among which the run of top_p ends
+  std::vector<double> shares_;         // of ranges of z
 };
 
 }  // namespace dsv41::session
