@@ -1,7 +1,8 @@
-// FP4 quantisers on the CPU: the same bytes as ref, one scale group at a time.
+// FP4 quantisers on the CPU: the same bytes as ref, one scale group at a time (quant_rows.h: rows, with AVX-512).
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/quant/fp4_quant.h"
 #include "kernels/quant/quant_groups.h"
+#include "kernels/quant/quant_rows.h"
 
 namespace dsv41::kernels {
 namespace {
@@ -23,12 +24,25 @@ DSV41_INLINE void fp4_quant_body(const Fp4QuantArgs& args, int64_t begin, int64_
 
 DSV41_DISPATCH(fp4_quant_rows, fp4_quant_body)
 
+void quantise_rows(CpuTarget target, const Fp4QuantArgs& args, int64_t begin, int64_t end) {
+#if defined(__x86_64__)
+  if (has_avx512(target)) {
+    const auto quantise = args.format == Fp4Format::kMain ? main_quant_row_avx512 : index_quant_row_avx512;
+    for (int64_t row = begin; row < end; ++row) {
+      quantise(args.x + row * args.x_stride, args.dim, args.codes + row * args.code_stride,
+               args.scales + row * args.scale_stride);
+    }
+    return;
+  }
+#endif
+  fp4_quant_rows<const Fp4QuantArgs&, int64_t, int64_t>(target, args, begin, end);
+}
+
 }  // namespace
 
 void fp4_quant_cpu(const Fp4QuantArgs& args, const CpuContext& context) {
-  context.parallel->run(args.n_rows, kGrainRows, [&](int64_t begin, int64_t end) {
-    fp4_quant_rows<const Fp4QuantArgs&, int64_t, int64_t>(context.target, args, begin, end);
-  });
+  context.parallel->run(args.n_rows, kGrainRows,
+                        [&](int64_t begin, int64_t end) { quantise_rows(context.target, args, begin, end); });
 }
 
 }  // namespace dsv41::kernels
