@@ -67,18 +67,30 @@ class EntryWalk {
  public:
   EntryWalk(const tensor::PagedField& field, int64_t entry)
       : field_(field), page_(entry / field.entries_per_page), row_(entry % field.entries_per_page) {}
-  // Past the end the last entry is taken again.
+  // The next n_left of them, one at least; past the end the last is taken again.
   void next_keys(int64_t n_left, KeyPointers* out) {
-    for (int k = 0; k < kIndexKeys; ++k) {
-      if (k >= n_left) {
-        out->codes[k] = out->codes[k - 1];
-        out->scales[k] = out->scales[k - 1];
-        continue;
+    const int64_t n = std::clamp<int64_t>(n_left, 1, kIndexKeys);
+    if (n == kIndexKeys && row_ + kIndexKeys <= field_.entries_per_page) {  // all in one page
+      const auto* page = reinterpret_cast<const uint8_t*>(field_.arena + field_.page_offsets[page_]);
+      const auto row = static_cast<uint64_t>(row_);
+#pragma GCC unroll 8
+      for (uint64_t k = 0; k < kIndexKeys; ++k) {
+        out->codes[k] = page + field_.codes_offset + (row + k) * field_.code_bytes;
+        out->scales[k] = page + field_.scales_offset + (row + k) * field_.scale_bytes;
       }
+      row_ += kIndexKeys;
+      if (row_ == field_.entries_per_page) row_ = 0, ++page_;
+      return;
+    }
+    for (int64_t k = 0; k < n; ++k) {
       const auto* page = reinterpret_cast<const uint8_t*>(field_.arena + field_.page_offsets[page_]);
       out->codes[k] = page + field_.codes_offset + static_cast<uint64_t>(row_) * field_.code_bytes;
       out->scales[k] = page + field_.scales_offset + static_cast<uint64_t>(row_) * field_.scale_bytes;
       if (++row_ == field_.entries_per_page) row_ = 0, ++page_;
+    }
+    for (int64_t k = n; k < kIndexKeys; ++k) {
+      out->codes[k] = out->codes[n - 1];
+      out->scales[k] = out->scales[n - 1];
     }
   }
 
@@ -225,9 +237,7 @@ DSV41_INDEX_VNNI void score_span(const IndexSpan& span) {
 
 }  // namespace
 
-bool scores_in_integers(CpuTarget target) {
-  return has_avx512(target) && __builtin_cpu_supports("avx512vnni");
-}
+bool scores_in_integers(CpuTarget target) { return has_avx512(target) && __builtin_cpu_supports("avx512vnni"); }
 
 void score_in_integers(const IndexSpan& span) { score_span(span); }
 

@@ -30,7 +30,8 @@ namespace {
 
 constexpr int kHeads = 16;              // heads of one work item: one AVX-512 register of fp32
 constexpr int kChunk = 128;             // dims of keys that are widened at a time
-constexpr int64_t kTileKeys = 32;       // keys whose values are added while they lie in the L1 cache
+constexpr int64_t kTileKeys = 128;      // keys whose values are added before the sums go back to memory
+constexpr int64_t kItemKeys = 32;       // keys whose logits are one work item
 constexpr int64_t kGrainKeys = 16;      // keys worth a thread of their own
 constexpr int64_t kChannels = 32;       // of the values, of one work item: the widest strip
 constexpr int64_t kItemsPerThread = 2;  // fewer than these are cut further
@@ -249,8 +250,8 @@ void attend_in_steps(const CpuContext& context, int64_t n_items, int64_t max_key
     });
   };
   step(1, [](const HeadGroup& group, int64_t) { spread_query(group); });
-  step((max_keys + kTileKeys - 1) / kTileKeys, [&](const HeadGroup& group, int64_t tile) {
-    const int64_t first = tile * kTileKeys, last = std::min(first + kTileKeys, group.n_keys);
+  step((max_keys + kItemKeys - 1) / kItemKeys, [&](const HeadGroup& group, int64_t item) {
+    const int64_t first = item * kItemKeys, last = std::min(first + kItemKeys, group.n_keys);
     if (first < last) key_logits(context.target, group, first, last);
   });
   step(1, [&](const HeadGroup& group, int64_t) {
