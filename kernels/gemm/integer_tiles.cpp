@@ -43,8 +43,7 @@ constexpr int kMostTokens = 5;  // at once
 constexpr int kVectors = 4;     // of nibbles in a block of 16 rows
 constexpr int kSteps = 2 * kVectors;
 constexpr int64_t kVectorBytes = 64;
-constexpr int64_t kRunsAhead = 2;   // packed: of 128 columns, prefetched
-constexpr int64_t kRowAhead = 128;  // in rows: bytes
+constexpr int64_t kRunsAhead = 2, kGroupsAhead = 2;  // how far ahead packed weights are fetched, and weights in rows
 
 // 128 columns of a panel.
 struct alignas(64) Panel {
@@ -73,18 +72,19 @@ struct PackedBands {
     }
   }
 
-  // The run to fetch when `group` is read: a later one of the band, at its end the first ones of the panel that follows.
-  DSV41_MEMBER void prefetch(int band, int64_t group) const {
+  // What may be fetched while `group` is multiplied, four lines at a time: of a later run of each band, at its end of the
+  // first ones of the panel that follows.
+  static constexpr int kFetches = kRunBytes / kVectorBytes;
+  DSV41_MEMBER void fetch(int64_t group, int i) const {
     const int64_t run = group + kRunsAhead;
     const int64_t offset = run < n_runs ? run * kRunBytes : kBands * band_bytes + (run - n_runs) * kRunBytes;
-    for (int64_t i = 0; i < kRunBytes; i += kVectorBytes) {
-      _mm_prefetch(reinterpret_cast<const char*>(at[band] + offset + i), _MM_HINT_T0);
+    for (int t = 0; t < kBands; ++t) {
+      _mm_prefetch(reinterpret_cast<const char*>(at[t] + offset + i * kVectorBytes), _MM_HINT_T0);
     }
   }
 
   DSV41_MEMBER void load(int64_t group, int n_blocks, Panel* to) const {
     for (int t = 0; t < kBands; ++t) {
-      prefetch(t, group);
       const uint8_t* const run = at[t] + group * kRunBytes;
       for (int b = 0; b < n_blocks; ++b) {
         const uint8_t* const nibbles = run + b * kStripNibbleBytes;
@@ -122,6 +122,15 @@ struct PanelRows {
     return _mm512_inserti32x4(rows, load(first + 12), 3);
   }
 
+  // A later line of four rows.
+  static constexpr int kFetches = kPanelRows / 4;
+  DSV41_MEMBER void fetch(int64_t group, int i) const {
+    for (int row = 4 * i; row < 4 * i + 4; ++row) {
+      const uint8_t* const line = codes[row] + (group + kGroupsAhead) * (kIntegerCols / 2);
+      _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+    }
+  }
+
   DSV41_MEMBER void load_block(int band, int64_t offset, __m512i (&to)[kSteps][kBands]) const {
     __m512i rows[4];
     for (int i = 0; i < 4; ++i) rows[i] = load_rows(band * kTileRows + i, offset);
@@ -144,7 +153,9 @@ struct PanelRows {
         } else {
           for (int b = 0; b < n_blocks; ++b) scale_bytes[i] |= static_cast<uint32_t>(from[b]) << (8 * b);
         }
-        _mm_prefetch(reinterpret_cast<const char*>(codes[row] + group * (kIntegerCols / 2) + kRowAhead), _MM_HINT_T0);
+        if (group % (kVectorBytes / kIntegerBlocks) == 0) {
+          _mm_prefetch(reinterpret_cast<const char*>(from + kVectorBytes), _MM_HINT_T0);
+        }
       }
       __m512i dwords = _mm512_load_si512(scale_bytes);
       for (int b = 0; b < n_blocks; ++b) {
@@ -197,10 +208,14 @@ DSV41_STEP void add_small(const Panel& panel, const IntegerGroup& x, int b, floa
   }
 }
 
-// kTokens tokens of one group: x points to it in each of them. acc: [kTokens][kPanelRows].
-template <int kTokens>
-DSV41_VNNI void add_group(const Panel& panel, const IntegerGroup* const* x, int n_blocks, float* acc) {
+// kTokens tokens of one group: x points to it in each of them. acc: [kTokens][kPanelRows]. Makes the source's fetches
+// [first_fetch, end_fetch) on the way: all at once they would wait for each other.
+template <class Source, int kTokens>
+DSV41_VNNI void add_group(const Panel& panel, const Source& source, int64_t group, int first_fetch, int end_fetch,
+                          const IntegerGroup* const* x, int n_blocks, float* acc) {
   for (int b = 0; b < n_blocks; ++b) {
+    const int n_fetches = end_fetch - first_fetch, end = first_fetch + n_fetches * (b + 1) / kIntegerBlocks;
+    for (int i = first_fetch + n_fetches * b / kIntegerBlocks; i < end; ++i) source.fetch(group, i);
     __m512i sums[kTokens][kBands];
 #pragma GCC unroll 5
     for (int r = 0; r < kTokens; ++r) {
@@ -231,9 +246,6 @@ DSV41_VNNI void add_group(const Panel& panel, const IntegerGroup* const* x, int 
   }
 }
 
-using AddGroup = void (*)(const Panel&, const IntegerGroup* const*, int, float*);
-constexpr AddGroup kAddGroup[kMostTokens] = {add_group<1>, add_group<2>, add_group<3>, add_group<4>, add_group<5>};
-
 // What add_group reads of a token's group wherever its values are large: all but `small`.
 DSV41_STEP void prefetch(const IntegerGroup& x) {
   const char* const from = reinterpret_cast<const char*>(&x);
@@ -248,6 +260,9 @@ DSV41_VNNI void multiply_panel(const Source& source, int64_t cols, const Integer
   std::memset(acc, 0, static_cast<size_t>(n_rows) * kPanelRows * sizeof *acc);
   const int n_turns = (n_rows + kMostTokens - 1) / kMostTokens;
   const auto first_of = [&](int turn) { return n_rows * turn / n_turns; };  // of nearly equal numbers of tokens
+  using AddGroup = void (*)(const Panel&, const Source&, int64_t, int, int, const IntegerGroup* const*, int, float*);
+  constexpr AddGroup kAddGroup[kMostTokens] = {add_group<Source, 1>, add_group<Source, 2>, add_group<Source, 3>,
+                                               add_group<Source, 4>, add_group<Source, 5>};
   Panel panel;
   for (int64_t group = 0; group < integer_groups(cols); ++group) {
     const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
@@ -261,7 +276,9 @@ DSV41_VNNI void multiply_panel(const Source& source, int64_t cols, const Integer
       } else if (group + 1 < integer_groups(cols)) {
         for (int r = 0; r < first_of(1); ++r) prefetch(x[r][group + 1]);
       }
-      kAddGroup[end - begin - 1](panel, at, n_blocks, acc + begin * kPanelRows);
+      const auto fetches = [&](int t) { return Source::kFetches * t / n_turns; };
+      kAddGroup[end - begin - 1](panel, source, group, fetches(turn), fetches(turn + 1), at, n_blocks,
+                                 acc + begin * kPanelRows);
     }
   }
 }
