@@ -5,9 +5,8 @@
 
 #include "backend/cpu/thread_pool.h"
 #include "kernels/bench_targets.h"
-#include "kernels/gemm/fp4_integers.h"
+#include "kernels/fp4_tokens.h"
 #include "kernels/matrix_copies.h"
-#include "kernels/quant/act_quant.h"
 #include "paired_rounds.h"
 #include "peaks.h"
 
@@ -18,44 +17,14 @@ struct Shape {
   int64_t cols, rows;
 };
 constexpr Shape kShapes[] = {{5120, 2304}, {2304, 5120}};
-constexpr int64_t kPanel = 64;  // outputs of an item
 constexpr double kRoundFlop = 3e9;
-
-struct Tokens {
-  Tokens(int64_t n, int64_t cols) : groups(static_cast<size_t>(n * kernels::integer_groups(cols))) {
-    const std::vector<uint16_t> x = test::random_bf16(static_cast<size_t>(n * cols), 3);
-    std::vector<uint8_t> codes(x.size()), scales(x.size() / 32);
-    kernels::act_quant_ref({x.data(), cols, codes.data(), cols, scales.data(), cols / 32, n, cols});
-    for (int64_t r = 0; r < n; ++r) {
-      kernels::IntegerGroup* const to = groups.data() + r * kernels::integer_groups(cols);
-      kernels::prepare_integers(codes.data() + r * cols, scales.data() + r * (cols / 32), cols, to);
-      rows.push_back(to);
-    }
-  }
-  std::vector<kernels::IntegerGroup> groups;
-  std::vector<const kernels::IntegerGroup*> rows;
-};
-
-void multiply(const tensor::WeightView& weight, const Tokens& x, uint16_t* y, Parallel& parallel) {
-  const auto n_tokens = static_cast<int64_t>(x.rows.size());
-  parallel.run((weight.rows + kPanel - 1) / kPanel, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t first = panel * kPanel, n = std::min(kPanel, weight.rows - first);
-      for (int64_t t = 0; t < n_tokens; t += kernels::kTokenRows) {
-        const int n_rows = static_cast<int>(std::min<int64_t>(kernels::kTokenRows, n_tokens - t));
-        kernels::multiply_integers(weight, first, n, x.rows.data() + t, n_rows,
-                                   {y + t * weight.rows + first, weight.rows, false});
-      }
-    }
-  });
-}
 
 void run(benchmark::State& state, const Shape& shape, int64_t n_tokens, bool packed, int n_threads) {
   if (!kernels::multiplies_in_integers(kernels::best_cpu_target())) return state.SkipWithError("n/a: no VNNI");
   MatrixCopies matrices(tensor::WeightFormat::kFp4Row32, shape.rows, shape.cols, packed);
   if (!matrices.ok()) return state.SkipWithError("no memory");
   backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
-  const Tokens x(n_tokens, shape.cols);
+  const Fp4Tokens x(n_tokens, shape.cols);
   std::vector<uint16_t> y(static_cast<size_t>(n_tokens * shape.rows));
   const double flop = 2.0 * static_cast<double>(n_tokens * shape.rows * shape.cols);
   const auto n = static_cast<int64_t>(std::max(1.0, kRoundFlop * n_threads / flop));
@@ -71,7 +40,7 @@ void run(benchmark::State& state, const Shape& shape, int64_t n_tokens, bool pac
           });
         },
         [&] {
-          for (int64_t i = 0; i < n; ++i) multiply(matrices.next_view(), x, y.data(), pool);
+          for (int64_t i = 0; i < n; ++i) x.multiply(matrices.next_view(), y.data(), pool);
           benchmark::ClobberMemory();
         });
   }

@@ -1,0 +1,65 @@
+// Quantised tokens times FP4 weights in integers, as `experts` multiplies them: cut by 64 outputs, at which more than 64 tokens
+// take their turns.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/parallel.h"
+#include "kernels/gemm/fp4_integers.h"
+#include "kernels/quant/act_quant.h"
+#include "support/kernel_runs.h"
+
+namespace dsv41::bench {
+
+// Normal values as a quantiser leaves them.
+class Fp4Tokens {
+ public:
+  Fp4Tokens(int64_t n, int64_t cols)
+      : cols_(cols),
+        codes_(static_cast<size_t>(n * cols)),
+        scales_(codes_.size() / 32),
+        groups_(static_cast<size_t>(n * kernels::integer_groups(cols))) {
+    const std::vector<uint16_t> x = test::random_bf16(codes_.size(), 3);
+    kernels::act_quant_ref({x.data(), cols, codes_.data(), cols, scales_.data(), cols / 32, n, cols});
+    for (int64_t r = 0; r < n; ++r) rows_.push_back(groups_.data() + r * kernels::integer_groups(cols));
+    SerialParallel serial;
+    prepare(serial);
+  }
+  Fp4Tokens(const Fp4Tokens&) = delete;
+
+  // Once for all matrices that share them.
+  void prepare(Parallel& parallel) {
+    parallel.run(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        kernels::prepare_integers(codes_.data() + r * cols_, scales_.data() + r * (cols_ / 32), cols_,
+                                  groups_.data() + r * kernels::integer_groups(cols_));
+      }
+    });
+  }
+
+  // y: [n, weight.rows] bf16
+  void multiply(const tensor::WeightView& weight, uint16_t* y, Parallel& parallel) const {
+    constexpr int64_t kPanel = 64;
+    const auto n_tokens = static_cast<int64_t>(rows_.size());
+    parallel.run((weight.rows + kPanel - 1) / kPanel, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const int64_t first = panel * kPanel, n = std::min(kPanel, weight.rows - first);
+        for (int64_t t = 0; t < n_tokens; t += kernels::kTokenRows) {
+          const int n_rows = static_cast<int>(std::min<int64_t>(kernels::kTokenRows, n_tokens - t));
+          kernels::multiply_integers(weight, first, n, rows_.data() + t, n_rows,
+                                     {y + t * weight.rows + first, weight.rows, false});
+        }
+      }
+    });
+  }
+
+ private:
+  int64_t cols_;
+  std::vector<uint8_t> codes_, scales_;
+  std::vector<kernels::IntegerGroup> groups_;
+  std::vector<const kernels::IntegerGroup*> rows_;
+};
+
+}  // namespace dsv41::bench
