@@ -1,9 +1,7 @@
 // One token times packed FP8 and BF16 weights (AVX-512): the chains of tile_product.h without the tile in between, with the
 // same bits. Weights go from memory into the products; four bands at a time keep enough chains in flight.
 //
-// An FP8 weight's scale is a power of two, so it is multiplied into the 32 activations once for 32 rows instead of into each
-// weight; the products are exact either way, unless a factor leaves the range of normal numbers. Ranges are therefore looked
-// at first: of the scales when the weight is packed, of the activations at each call.
+// Scales and the ranges in which they may be moved to the activations: fma_steps.h.
 //
 // Codes widen through binary16 as in tile_ops_avx512.cpp. Rejected: tables of bytes (vpermi2b), which need AVX-512 VBMI and all go
 // through one port: 0.81 of a plain sum's rate instead of 0.87 (measured: Xeon, 2 cores, bench_kernels, BM_Gemv_Fp8).

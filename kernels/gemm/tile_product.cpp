@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/common/number_formats.h"
+#include "kernels/gemm/mapped_product.h"
 #include "kernels/gemm/packed_product.h"
 #include "kernels/gemm/packed_weight.h"
 
@@ -131,11 +132,9 @@ void store(const Scratch& scratch, int n_rows, int64_t skip, int64_t n, int64_t 
   }
 }
 
-}  // namespace
-
-void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
-                   const ProductOutput& out) {
-  if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
+// Any form, by decoded tiles.
+void multiply_tiles(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
+                    const ProductOutput& out) {
   const TileOps& ops = tile_ops(target);
   Scratch scratch;
   // Packed tiles are bands; what lies before `first` in its band is computed and dropped.
@@ -165,6 +164,29 @@ void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, in
       }
     }
     store(scratch, x.n_rows, std::max<int64_t>(0, first - row), n_group, row - first, out);
+  }
+}
+
+ProductOutput output_at(const ProductOutput& out, int64_t i) {
+  ProductOutput moved = out;
+  moved.y = out.is_f32 ? static_cast<void*>(static_cast<float*>(out.y) + i)
+                       : static_cast<void*>(static_cast<uint16_t*>(out.y) + i);
+  return moved;
+}
+
+}  // namespace
+
+void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
+                   const ProductOutput& out) {
+  if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
+  const ScaleRange scales = mapped_scale_range(target, weight, x);
+  if (scales.is_empty()) return multiply_tiles(target, weight, first, n, x, out);
+  for (int64_t done = 0; done < n;) {
+    done += multiply_mapped_row(weight, first + done, n - done, x, scales, output_at(out, done));
+    if (done == n) break;
+    const int64_t n_other = std::min(kMappedRows - (first + done) % kMappedRows, n - done);
+    multiply_tiles(target, weight, first + done, n_other, x, output_at(out, done));
+    done += n_other;
   }
 }
 

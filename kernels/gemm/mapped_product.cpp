@@ -1,0 +1,351 @@
+#include "kernels/gemm/mapped_product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#if defined(__x86_64__)
+#include "kernels/gemm/fma_steps.h"
+#endif
+
+namespace dsv41::kernels {
+
+#if defined(__x86_64__)
+
+namespace {
+
+using tensor::WeightFormat;
+using tensor::WeightLayout;
+using tensor::WeightView;
+
+constexpr int64_t kAheadBytes = 1024, kLineBytes = 64;
+constexpr int kLineStrips = static_cast<int>(kLineBytes / kTileCols);  // of codes
+constexpr int kMostTiles = static_cast<int>(kMappedRows / kTileRows);
+
+// 16 or 32 whole rows.
+struct Rows {
+  const uint8_t* first;
+  int64_t row_bytes;
+  // From the byte `offset` of a row to what is fetched with it: further on in the row, or in the one that takes its turn next.
+  int64_t ahead(int64_t offset) const {
+    return offset + kAheadBytes < row_bytes ? kAheadBytes : kAheadBytes + (kMappedRows - 1) * row_bytes;
+  }
+};
+
+// A row further on. Compilers are kept from holding the addresses of all rows: beyond the general registers they go to vector
+// registers and back through the port of the shifts.
+DSV41_FMA_STEP void step(const uint8_t*& row, int64_t bytes) {
+  row += bytes;
+  __asm__("" : "+r"(row));
+}
+
+DSV41_FMA_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
+
+// 32 bytes of two rows.
+DSV41_FMA_STEP __m512i load_pair(const uint8_t* low, const uint8_t* high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low))),
+                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)), 1);
+}
+
+// A strip of a tile as halves of value x 2^-8: [2 w + odd] has column 2 w + odd of 16 rows, then column 16 + 2 w + odd.
+struct alignas(64) Halves {
+  uint16_t of[kTileCols / 2][2 * kTileRows];
+};
+
+// `largest`: maxima of twice the codes without their sign, which are 254 for NaN codes alone. `between`(i) is called eight times
+// on the way.
+template <bool kFetch, class Between>
+DSV41_FMA_STEP void widen_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, Halves& out, __m512i& largest,
+                                const Between& between) {
+  __m512i z[8], twos[8], fours[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {
+    const uint8_t* const high = low + 8 * row_bytes;
+    if (kFetch) {
+      prefetch(low + ahead);
+      prefetch(high + ahead);
+    }
+    z[i] = load_pair(low, high);
+    largest = _mm512_max_epu8(largest, _mm512_add_epi8(z[i], z[i]));
+  }
+  // Words are two columns of a row. twos: words 0-3 or 4-7 of each lane, of two rows; fours: two words, of four rows.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[i] = _mm512_unpacklo_epi16(z[2 * i], z[2 * i + 1]);
+    twos[4 + i] = _mm512_unpackhi_epi16(z[2 * i], z[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    fours[i] = _mm512_unpacklo_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[2 + i] = _mm512_unpackhi_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[4 + i] = _mm512_unpacklo_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+    fours[6 + i] = _mm512_unpackhi_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+  }
+  const __m512i even_words = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
+  const __m512i odd_words = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);
+  const __m512i kept = _mm512_set1_epi16(static_cast<int16_t>(0xbf80));
+#pragma GCC unroll 8
+  for (int w = 0; w < 8; ++w) {
+    const __m512i words =
+        _mm512_permutex2var_epi64(fours[w / 2 * 2], w % 2 == 0 ? even_words : odd_words, fours[w / 2 * 2 + 1]);
+    const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 1), odd = _mm512_srai_epi16(words, 1);
+    _mm512_store_si512(out.of[2 * w], _mm512_and_si512(even, kept));
+    _mm512_store_si512(out.of[2 * w + 1], _mm512_and_si512(odd, kept));
+    between(w);
+  }
+}
+
+// A cache line of each row on its way, with the activations times its scales.
+template <int kTiles>
+struct alignas(64) Line {
+  Halves strips[kTiles][kLineStrips];
+  float x[kLineStrips * kTileCols];
+};
+
+template <int kTiles>
+DSV41_FMA_STEP void add_columns(const Line<kTiles>& line, int begin, int n, __m512 (&sum)[kTiles]) {
+#pragma GCC unroll 8
+  for (int c = begin; c < begin + n; ++c) {
+    const int strip = c / kTileCols, half = c % kTileCols / 16;
+    const __m512 value = _mm512_set1_ps(line.x[c]);
+#pragma GCC unroll 2
+    for (int t = 0; t < kTiles; ++t) {
+      const uint16_t* const column = line.strips[t][strip].of[c % 16] + half * kTileRows;
+      const __m512 weights = _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(column)));
+      sum[t] = _mm512_fmadd_ps(value, weights, sum[t]);
+    }
+  }
+}
+
+template <int kTiles>
+DSV41_FMA_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
+}
+
+// The rows of a group and what is found in them.
+struct Fp8Group {
+  Rows rows;
+  const uint8_t* scales;
+  int64_t cols;
+  const TokenRows& x;
+  __m512i largest;
+  int least_scale = 255, most_scale = 0;
+};
+
+DSV41_FMA_STEP void scale_strip(Fp8Group& group, int64_t col, float* to) {
+  const uint8_t scale = group.scales[col / kTileCols];
+  group.least_scale = std::min<int>(group.least_scale, scale);
+  group.most_scale = std::max<int>(group.most_scale, scale);
+  __m512 values[2];
+  widen(group.x, col, group.cols, values);
+  store_scaled(values, scale, to);
+}
+
+// The line at `col` to `out`, and meanwhile, where kAdd, the products of the line before. A chain waits for itself most of the
+// time: between its steps there is room for the transposes.
+template <bool kAdd, int kTiles>
+DSV41_FMA_STEP void take_line(Fp8Group& group, int64_t col, Line<kTiles>& out, const Line<kTiles>& before,
+                              __m512 (&sum)[kTiles]) {
+  constexpr int kParts = kTiles * kLineStrips, kColumns = kLineStrips * kTileCols / kParts / 8;
+  const int64_t row_bytes = group.rows.row_bytes, ahead = group.rows.ahead(col);
+#pragma GCC unroll 2
+  for (int strip = 0; strip < kLineStrips; ++strip) {
+    scale_strip(group, col + strip * kTileCols, out.x + strip * kTileCols);
+  }
+#pragma GCC unroll 4
+  for (int part = 0; part < kParts; ++part) {
+    const int t = part / kLineStrips, strip = part % kLineStrips;
+    const auto between = [&](int i) DSV41_AVX512 {
+      if (kAdd) add_columns(before, (part * 8 + i) * kColumns, kColumns, sum);
+    };
+    const uint8_t* const at = group.rows.first + t * kTileRows * row_bytes + col + strip * kTileCols;
+    if (strip == 0) {
+      widen_codes<true>(at, row_bytes, ahead, out.strips[t][strip], group.largest, between);
+    } else {
+      widen_codes<false>(at, row_bytes, 0, out.strips[t][strip], group.largest, between);
+    }
+  }
+}
+
+// Half a line, which is what is left of rows of an odd number of strips.
+template <int kTiles>
+DSV41_FMA_STEP void add_last_strip(Fp8Group& group, int64_t col, Line<kTiles>& line, __m512 (&sum)[kTiles]) {
+  scale_strip(group, col, line.x);
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) {
+    const uint8_t* const at = group.rows.first + t * kTileRows * group.rows.row_bytes + col;
+    widen_codes<false>(at, group.rows.row_bytes, 0, line.strips[t][0], group.largest, [](int) DSV41_AVX512 {});
+  }
+  add_columns(line, 0, kTileCols, sum);
+}
+
+// acc: [kTiles][16]. False: there are a NaN or scales that this form does not take, and acc is worth nothing.
+template <int kTiles>
+DSV41_AVX512 bool fp8_rows(const Rows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x, ScaleRange range,
+                           float* acc) {
+  Fp8Group group = {rows, scales, cols, x, _mm512_setzero_si512()};
+  __m512 sum[kTiles];
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
+  Line<kTiles> lines[2];
+  Line<kTiles>*line = lines, *before = lines + 1;
+  const int64_t n_lines = cols / kLineBytes;
+  if (n_lines > 0) take_line<false>(group, 0, *line, *before, sum);
+  for (int64_t i = 1; i < n_lines; ++i) {
+    std::swap(line, before);
+    take_line<true>(group, i * kLineBytes, *line, *before, sum);
+  }
+  if (n_lines > 0) add_columns(*line, 0, kLineStrips * kTileCols, sum);
+  if (cols % kLineBytes != 0) add_last_strip(group, n_lines * kLineBytes, *before, sum);
+  store_sums(sum, acc);
+  const __mmask64 is_nan = _mm512_cmpeq_epi8_mask(group.largest, _mm512_set1_epi8(static_cast<char>(254)));
+  return is_nan == 0 && range.holds(group.least_scale, group.most_scale);
+}
+
+// 16 columns of 16 rows: pairs[j] has columns 2 j and 2 j + 1, a dword a row.
+template <bool kFetch>
+DSV41_FMA_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&pairs)[8]) {
+  __m512i z[8], twos[8], fours[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {  // rows 0-3 with 4-7, then 8-11 with 12-15
+    if (i == 4) step(low, 4 * row_bytes);
+    const uint8_t* const high = low + 4 * row_bytes;
+    if (kFetch) {
+      prefetch(low + ahead);
+      prefetch(high + ahead);
+    }
+    z[i] = load_pair(low, high);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[2 * i] = _mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]);
+    twos[2 * i + 1] = _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]);
+  }
+  // fours[4 i + j], lane by lane: pair j of four rows, pair j + 4, pair j of the other four, pair j + 4.
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    fours[4 * i] = _mm512_unpacklo_epi64(twos[4 * i], twos[4 * i + 2]);
+    fours[4 * i + 1] = _mm512_unpackhi_epi64(twos[4 * i], twos[4 * i + 2]);
+    fours[4 * i + 2] = _mm512_unpacklo_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+    fours[4 * i + 3] = _mm512_unpackhi_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    pairs[j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
+    pairs[4 + j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
+  }
+}
+
+// 32 columns, which begin at `rows`.
+template <int kTiles>
+DSV41_FMA_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ahead, const float* x,
+                              __m512 (&sum)[kTiles]) {
+  const __m512i high_words = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    __m512i pairs[kTiles][8];
+#pragma GCC unroll 2
+    for (int t = 0; t < kTiles; ++t) {
+      const uint8_t* const tile = rows + t * kTileRows * row_bytes;
+      if (half == 0) {
+        turn_pairs<true>(tile, row_bytes, ahead, pairs[t]);
+      } else {
+        turn_pairs<false>(tile + kLineBytes / 2, row_bytes, 0, pairs[t]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const float* const at = x + half * (kTileCols / 2) + 2 * j;
+#pragma GCC unroll 2
+      for (int t = 0; t < kTiles; ++t) {
+        const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs[t][j], 16));
+        const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pairs[t][j], high_words));
+        sum[t] = _mm512_fmadd_ps(_mm512_set1_ps(at[0]), even, sum[t]);
+        sum[t] = _mm512_fmadd_ps(_mm512_set1_ps(at[1]), odd, sum[t]);
+      }
+    }
+  }
+}
+
+// The last columns of rows whose width is no multiple of 32, with zeros behind them. Zero times zero adds nothing.
+struct PaddedRows {
+  PaddedRows(const Rows& rows, int64_t n, int64_t offset) {
+    std::memset(bytes, 0, sizeof bytes);
+    for (int64_t i = 0; i < n; ++i) {
+      std::memcpy(bytes[i], rows.first + i * rows.row_bytes + offset, static_cast<size_t>(rows.row_bytes - offset));
+    }
+  }
+  uint8_t bytes[kMappedRows][kLineBytes];
+};
+
+template <int kTiles>
+DSV41_AVX512 bool bf16_rows(const Rows& rows, const uint8_t*, int64_t cols, const TokenRows& x, ScaleRange,
+                            float* acc) {
+  __m512 sum[kTiles];
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
+  for (int64_t col = 0; col < cols; col += kTileCols) {
+    __m512 values[2];
+    widen(x, col, cols, values);
+    alignas(64) float wide[kTileCols];
+    _mm512_store_ps(wide, values[0]);
+    _mm512_store_ps(wide + 16, values[1]);
+    const float* const stored = from_memory(wide);
+    if (cols - col >= kTileCols) {
+      add_pairs<kTiles>(rows.first + col * 2, rows.row_bytes, rows.ahead(col * 2), stored, sum);
+    } else {
+      const PaddedRows padded(rows, kTiles * kTileRows, col * 2);
+      add_pairs<kTiles>(padded.bytes[0], kLineBytes, 0, stored, sum);
+    }
+  }
+  store_sums(sum, acc);
+  return true;
+}
+
+using RowsProduct = bool (*)(const Rows&, const uint8_t*, int64_t, const TokenRows&, ScaleRange, float*);
+constexpr RowsProduct kFp8Rows[kMostTiles] = {fp8_rows<1>, fp8_rows<2>};
+constexpr RowsProduct kBf16Rows[kMostTiles] = {bf16_rows<1>, bf16_rows<2>};
+
+}  // namespace
+
+ScaleRange mapped_scale_range(CpuTarget target, const WeightView& weight, const TokenRows& x) {
+  if (target != CpuTarget::kAvx512 || x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
+  if (weight.format == WeightFormat::kBf16) return {0, 255};
+  if (weight.format != WeightFormat::kFp8Tile32) return {};
+  return plain_scales(range_of(x, weight.cols));
+}
+
+int64_t multiply_mapped_row(const WeightView& weight, int64_t first, int64_t n, const TokenRows& x, ScaleRange scales,
+                            const ProductOutput& out) {
+  const bool is_fp8 = weight.format == WeightFormat::kFp8Tile32;
+  const int64_t row_bytes = weight.cols * (is_fp8 ? 1 : 2);
+  alignas(64) float acc[kMappedRows];
+  for (int64_t row = first; row < first + n;) {
+    // Groups end where the rows of a scale end.
+    const int64_t n_left = std::min(kMappedRows - row % kMappedRows, first + n - row);
+    const int64_t n_group = n_left / kTileRows * kTileRows;
+    if (n_group == 0) return row - first;
+    const Rows rows = {static_cast<const uint8_t*>(weight.codes) + row * row_bytes, row_bytes};
+    const uint8_t* const group_scales =
+        is_fp8 ? static_cast<const uint8_t*>(weight.scales) + row / kMappedRows * (weight.cols / kTileCols) : nullptr;
+    const auto product = (is_fp8 ? kFp8Rows : kBf16Rows)[n_group / kTileRows - 1];
+    if (!product(rows, group_scales, weight.cols, x, scales, acc)) return row - first;
+    store_outputs(acc, row, row, row + n_group, first, out);
+    row += n_group;
+  }
+  return n;
+}
+
+#else
+
+ScaleRange mapped_scale_range(CpuTarget, const tensor::WeightView&, const TokenRows&) { return {}; }
+
+int64_t multiply_mapped_row(const tensor::WeightView&, int64_t, int64_t, const TokenRows&, ScaleRange,
+                            const ProductOutput&) {
+  return 0;
+}
+
+#endif
+
+}  // namespace dsv41::kernels
