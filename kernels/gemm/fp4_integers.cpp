@@ -6,6 +6,7 @@
 #include "kernels/common/simd_dispatch.h"
 
 #if defined(__x86_64__)
+#include "kernels/gemm/row_steps.h"
 #include "kernels/gemm/vnni_steps.h"
 #endif
 
@@ -14,7 +15,8 @@ namespace dsv41::kernels {
 
 namespace {
 
-constexpr int64_t kPrefetchBytes = 512;  // ahead in each of the 16 rows
+constexpr int64_t kGroupBytes = kIntegerCols / 2;
+constexpr int kRunGroups = 4;  // whose scale bytes are read together, 16 of each row
 
 // 16 rows of a weight from one on; rows beyond the last one repeat it, and their results are dropped.
 struct Rows {
@@ -23,23 +25,35 @@ struct Rows {
   int64_t codes_stride, scales_stride;  // bytes
   int n;
 
-  int64_t at(int row) const { return std::min(row, n - 1); }
+  bool has(int row) const { return row < n; }
 };
 
-// The scale bytes of a group, one dword a row.
-DSV41_STEP __m512i load_scales(const Rows& rows, int64_t group, int n_blocks) {
-  alignas(64) uint32_t bytes[kTileRows] = {};
-  if (n_blocks == kIntegerBlocks) {
-    for (int i = 0; i < kTileRows; ++i) {
-      std::memcpy(&bytes[i], rows.scales + rows.at(i) * rows.scales_stride + group * kIntegerBlocks, kIntegerBlocks);
-    }
-  } else {
-    for (int i = 0; i < kTileRows; ++i) {
-      const uint8_t* const from = rows.scales + rows.at(i) * rows.scales_stride + group * kIntegerBlocks;
-      for (int b = 0; b < n_blocks; ++b) bytes[i] |= static_cast<uint32_t>(from[b]) << (8 * b);
-    }
+// The scale bytes of up to four groups from `group` on, a dword a row and group. They turn in registers: sixteen stores would have to
+// leave for the cache before a vector of them could be read.
+DSV41_STEP void load_run_scales(const Rows& rows, int64_t group, __m512i (&words)[kRunGroups]) {
+  const int64_t first = group * kIntegerBlocks, n_left = rows.scales_stride - first;
+  const __mmask16 present = static_cast<__mmask16>(n_left >= 16 ? 0xffff : (1 << n_left) - 1);
+  const uint8_t* at = rows.scales + first;
+  __m128i bytes[kTileRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; ++i) {
+    bytes[i] = _mm_maskz_loadu_epi8(present, at);
+    step(at, rows.has(i + 1) ? rows.scales_stride : 0);
   }
-  return _mm512_load_si512(bytes);
+  __m512i fours[4], pairs[4];  // rows i, i + 4, i + 8, i + 12, one to a lane
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i low = _mm512_inserti32x4(_mm512_castsi128_si512(bytes[i]), bytes[i + 4], 1);
+    fours[i] = _mm512_inserti32x4(_mm512_inserti32x4(low, bytes[i + 8], 2), bytes[i + 12], 3);
+  }
+  pairs[0] = _mm512_unpacklo_epi32(fours[0], fours[1]);
+  pairs[1] = _mm512_unpackhi_epi32(fours[0], fours[1]);
+  pairs[2] = _mm512_unpacklo_epi32(fours[2], fours[3]);
+  pairs[3] = _mm512_unpackhi_epi32(fours[2], fours[3]);
+  words[0] = _mm512_unpacklo_epi64(pairs[0], pairs[2]);
+  words[1] = _mm512_unpackhi_epi64(pairs[0], pairs[2]);
+  words[2] = _mm512_unpacklo_epi64(pairs[1], pairs[3]);
+  words[3] = _mm512_unpackhi_epi64(pairs[1], pairs[3]);
 }
 
 // 2 w + 12 of a row's group: even columns, odd columns.
@@ -115,40 +129,51 @@ DSV41_STEP __m512 add_blocks(const __m512i (&sums)[4], const __m512i (&of_small)
 // What is left of a group's columns at its front.
 DSV41_STEP __mmask64 present_bytes(int n_blocks) { return ~uint64_t{0} >> (64 - 16 * n_blocks); }
 
-DSV41_STEP void load_group_scales(const Rows& rows, int64_t group, int n_blocks, __m512 (&scales)[kIntegerBlocks]) {
-  const __m512i bytes = load_scales(rows, group, n_blocks);
-  scales[0] = scale_factors(bytes);
-  scales[1] = scale_factors(_mm512_srli_epi32(bytes, 8));
-  scales[2] = scale_factors(_mm512_srli_epi32(bytes, 16));
-  scales[3] = scale_factors(_mm512_srli_epi32(bytes, 24));
+DSV41_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
+
+// acc + one group of 16 rows.
+DSV41_STEP __m512 add_group(const Rows& rows, int64_t group, int n_blocks, const IntegerGroup& x, __m512i scale_words,
+                            __m512 acc) {
+  const __mmask64 present = present_bytes(n_blocks);
+  const Activations values = load_activations(x);
+  const __m512i start = _mm512_maskz_expandloadu_epi32(0x1111, x.start);
+  const int64_t offset = group * kGroupBytes, ahead = ahead_in_rows(offset, rows.codes_stride, kTileRows);
+  const uint8_t* codes = rows.codes + offset;
+  __m512i sums[4], of_small[4];
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+    __m512i four[4], small_four[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      prefetch(codes + ahead);
+      const Weights w = load_weights(codes, present);
+      four[i] = dot(w, values, start);
+      if (x.with_small) small_four[i] = dot_small(w, values);
+      step(codes, rows.has(4 * q + i + 1) ? rows.codes_stride : 0);
+    }
+    sums[q] = sums_of_rows(four);
+    if (x.with_small) of_small[q] = sums_of_rows(small_four);
+  }
+  __m512 scales[kIntegerBlocks];
+#pragma GCC unroll 4
+  for (int b = 0; b < kIntegerBlocks; ++b) scales[b] = scale_factors(_mm512_srli_epi32(scale_words, 8 * b));
+  return add_blocks(sums, of_small, x, scales, n_blocks, acc);
 }
 
 // One token: weights go from memory into the products.
 DSV41_VNNI void multiply_one(const Rows& rows, int64_t cols, const IntegerGroup* x, float* acc) {
   __m512 sum = _mm512_setzero_ps();
-  for (int64_t group = 0; group < integer_groups(cols); ++group) {
-    const int n_blocks = static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
-    const __mmask64 present = present_bytes(n_blocks);
-    const Activations values = load_activations(x[group]);
-    const __m512i start = _mm512_maskz_expandloadu_epi32(0x1111, x[group].start);
-    __m512i sums[4], of_small[4];
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-      __m512i four[4], small_four[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const uint8_t* const codes = rows.codes + rows.at(4 * q + i) * rows.codes_stride + group * (kIntegerCols / 2);
-        _mm_prefetch(reinterpret_cast<const char*>(codes) + kPrefetchBytes, _MM_HINT_T0);
-        const Weights w = load_weights(codes, present);
-        four[i] = dot(w, values, start);
-        if (x[group].with_small) small_four[i] = dot_small(w, values);
-      }
-      sums[q] = sums_of_rows(four);
-      if (x[group].with_small) of_small[q] = sums_of_rows(small_four);
+  const int64_t n_groups = integer_groups(cols);
+  for (int64_t run = 0; run < n_groups; run += kRunGroups) {
+    alignas(64) __m512i words[kRunGroups];
+    load_run_scales(rows, run, words);
+    const int64_t end = std::min(run + kRunGroups, n_groups);
+    for (int64_t group = run; group < end; ++group) {
+      const int n_blocks =
+          static_cast<int>(std::min<int64_t>(kIntegerBlocks, cols / kTileCols - group * kIntegerBlocks));
+      prefetch(rows.scales + kTileRows * rows.scales_stride + group * kGroupBytes);  // 16 rows have a line a group
+      sum = add_group(rows, group, n_blocks, x[group], words[group - run], sum);
     }
-    __m512 scales[kIntegerBlocks];
-    load_group_scales(rows, group, n_blocks, scales);
-    sum = add_blocks(sums, of_small, x[group], scales, n_blocks, sum);
   }
   _mm512_store_ps(acc, sum);
 }

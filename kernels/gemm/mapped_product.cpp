@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__)
 #include "kernels/gemm/fma_steps.h"
+#include "kernels/gemm/row_steps.h"
 #endif
 
 namespace dsv41::kernels {
@@ -18,7 +19,7 @@ using tensor::WeightFormat;
 using tensor::WeightLayout;
 using tensor::WeightView;
 
-constexpr int64_t kAheadBytes = 1024, kLineBytes = 64;
+constexpr int64_t kLineBytes = 64;
 constexpr int kLineStrips = static_cast<int>(kLineBytes / kTileCols);  // of codes
 constexpr int kMostTiles = static_cast<int>(kMappedRows / kTileRows);
 
@@ -26,18 +27,7 @@ constexpr int kMostTiles = static_cast<int>(kMappedRows / kTileRows);
 struct Rows {
   const uint8_t* first;
   int64_t row_bytes;
-  // From the byte `offset` of a row to what is fetched with it: further on in the row, or in the one that takes its turn next.
-  int64_t ahead(int64_t offset) const {
-    return offset + kAheadBytes < row_bytes ? kAheadBytes : kAheadBytes + (kMappedRows - 1) * row_bytes;
-  }
 };
-
-// A row further on. Compilers are kept from holding the addresses of all rows: beyond the general registers they go to vector
-// registers and back through the port of the shifts.
-DSV41_FMA_STEP void step(const uint8_t*& row, int64_t bytes) {
-  row += bytes;
-  __asm__("" : "+r"(row));
-}
 
 DSV41_FMA_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
 
@@ -148,7 +138,7 @@ template <bool kAdd, int kTiles>
 DSV41_FMA_STEP void take_line(Fp8Group& group, int64_t col, Line<kTiles>& out, const Line<kTiles>& before,
                               __m512 (&sum)[kTiles]) {
   constexpr int kParts = kTiles * kLineStrips, kColumns = kLineStrips * kTileCols / kParts / 8;
-  const int64_t row_bytes = group.rows.row_bytes, ahead = group.rows.ahead(col);
+  const int64_t row_bytes = group.rows.row_bytes, ahead = ahead_in_rows(col, row_bytes, kMappedRows);
 #pragma GCC unroll 2
   for (int strip = 0; strip < kLineStrips; ++strip) {
     scale_strip(group, col + strip * kTileCols, out.x + strip * kTileCols);
@@ -293,7 +283,8 @@ DSV41_AVX512 bool bf16_rows(const Rows& rows, const uint8_t*, int64_t cols, cons
     _mm512_store_ps(wide + 16, values[1]);
     const float* const stored = from_memory(wide);
     if (cols - col >= kTileCols) {
-      add_pairs<kTiles>(rows.first + col * 2, rows.row_bytes, rows.ahead(col * 2), stored, sum);
+      add_pairs<kTiles>(rows.first + col * 2, rows.row_bytes, ahead_in_rows(col * 2, rows.row_bytes, kMappedRows),
+                        stored, sum);
     } else {
       const PaddedRows padded(rows, kTiles * kTileRows, col * 2);
       add_pairs<kTiles>(padded.bytes[0], kLineBytes, 0, stored, sum);
@@ -310,7 +301,7 @@ constexpr RowsProduct kBf16Rows[kMostTiles] = {bf16_rows<1>, bf16_rows<2>};
 }  // namespace
 
 ScaleRange mapped_scale_range(CpuTarget target, const WeightView& weight, const TokenRows& x) {
-  if (target != CpuTarget::kAvx512 || x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
+  if (!has_avx512(target) || x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
   if (weight.format == WeightFormat::kBf16) return {0, 255};
   if (weight.format != WeightFormat::kFp8Tile32) return {};
   return plain_scales(range_of(x, weight.cols));

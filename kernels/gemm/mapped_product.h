@@ -5,8 +5,8 @@
 // values of a row, since a shift tells the two apart for less than a shuffle. FP8 codes become binary16, go through a
 // few kilobytes of stack and widen as they are loaded, which spares the extraction of halves; while a chain waits for its last
 // step, the next cache line of each row is transposed. 32 rows at a time: two chains in flight, and rows whose distance is a
-// power of two, which share the lines of a first-level cache, are read once only. What follows kAheadBytes later in the same
-// row is fetched into the second cache.
+// power of two, which share the lines of a first-level cache, are read once only. What follows a kilobyte later in the same
+// row is fetched into the second cache (row_steps.h).
 //
 // Scales are multiplied into the activations (fma_steps.h). Nothing is known of a file's codes and scales before they are read:
 // a group of rows is checked while it is computed, and the general form does it again where it holds a NaN or such scales.
