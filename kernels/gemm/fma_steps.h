@@ -24,16 +24,6 @@
 
 namespace dsv41::kernels {
 
-// Exponent fields of fp32 between which the values of a row lie, zeros apart.
-struct ExponentRange {
-  int least = 255, most = 0;
-  bool is_normal() const { return least >= 1 && most <= 254; }
-  void add(int exponent_least, int exponent_most) {
-    least = std::min(least, exponent_least);
-    most = std::max(most, exponent_most);
-  }
-};
-
 // Bytes [at, at + 64) of a row, zeros from its end on.
 DSV41_FMA_STEP __m512i load_bytes(const uint8_t* row, int64_t at, int64_t n) {
   const __mmask64 present = n - at >= 64 ? ~uint64_t{0} : ~uint64_t{0} >> (64 - (n - at));
@@ -77,14 +67,6 @@ DSV41_AVX512 inline ExponentRange range_of_values(const uint16_t* values, int64_
 // Of the one token of x.
 inline ExponentRange range_of(const TokenRows& x, int64_t cols) {
   return x.quantised ? range_of_codes(x.codes[0], x.scales[0], cols) : range_of_values(x.values[0], cols);
-}
-
-// Scales whose products with the activations and 2^8 stay normal, and with the weights too. Empty where a value is not finite or
-// has no normal form.
-inline ScaleRange plain_scales(ExponentRange x) {
-  constexpr int kLeast = 10, kMost = 246, kBias = 127 - 8;
-  if (!x.is_normal()) return {};
-  return {std::max(kLeast, kBias + 1 - x.least), std::min(kMost, kBias + 254 - x.most)};
 }
 
 // Values x 2^-8 of 32 codes, NaN codes apart.

@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__)
 #include "kernels/gemm/fma_steps.h"
+#include "kernels/gemm/mapped_rows.h"
 #include "kernels/gemm/row_steps.h"
 #endif
 
@@ -21,13 +22,6 @@ using tensor::WeightView;
 
 constexpr int64_t kLineBytes = 64;
 constexpr int kLineStrips = static_cast<int>(kLineBytes / kTileCols);  // of codes
-constexpr int kMostTiles = static_cast<int>(kMappedRows / kTileRows);
-
-// 16 or 32 whole rows.
-struct Rows {
-  const uint8_t* first;
-  int64_t row_bytes;
-};
 
 DSV41_FMA_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
 
@@ -115,7 +109,7 @@ DSV41_FMA_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
 
 // The rows of a group and what is found in them.
 struct Fp8Group {
-  Rows rows;
+  MappedRows rows;
   const uint8_t* scales;
   int64_t cols;
   const TokenRows& x;
@@ -172,8 +166,8 @@ DSV41_FMA_STEP void add_last_strip(Fp8Group& group, int64_t col, Line<kTiles>& l
 
 // acc: [kTiles][16]. False: there are a NaN or scales that this form does not take, and acc is worth nothing.
 template <int kTiles>
-DSV41_AVX512 bool fp8_rows(const Rows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x, ScaleRange range,
-                           float* acc) {
+DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x,
+                           ScaleRange range, float* acc) {
   Fp8Group group = {rows, scales, cols, x, _mm512_setzero_si512()};
   __m512 sum[kTiles];
 #pragma GCC unroll 2
@@ -260,7 +254,7 @@ DSV41_FMA_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ah
 
 // The last columns of rows whose width is no multiple of 32, with zeros behind them. Zero times zero adds nothing.
 struct PaddedRows {
-  PaddedRows(const Rows& rows, int64_t n, int64_t offset) {
+  PaddedRows(const MappedRows& rows, int64_t n, int64_t offset) {
     std::memset(bytes, 0, sizeof bytes);
     for (int64_t i = 0; i < n; ++i) {
       std::memcpy(bytes[i], rows.first + i * rows.row_bytes + offset, static_cast<size_t>(rows.row_bytes - offset));
@@ -270,7 +264,7 @@ struct PaddedRows {
 };
 
 template <int kTiles>
-DSV41_AVX512 bool bf16_rows(const Rows& rows, const uint8_t*, int64_t cols, const TokenRows& x, ScaleRange,
+DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, ScaleRange,
                             float* acc) {
   __m512 sum[kTiles];
 #pragma GCC unroll 2
@@ -294,34 +288,39 @@ DSV41_AVX512 bool bf16_rows(const Rows& rows, const uint8_t*, int64_t cols, cons
   return true;
 }
 
-using RowsProduct = bool (*)(const Rows&, const uint8_t*, int64_t, const TokenRows&, ScaleRange, float*);
-constexpr RowsProduct kFp8Rows[kMostTiles] = {fp8_rows<1>, fp8_rows<2>};
-constexpr RowsProduct kBf16Rows[kMostTiles] = {bf16_rows<1>, bf16_rows<2>};
+constexpr RowsProduct kFp8Rows[] = {fp8_rows<1>, fp8_rows<2>}, kBf16Rows[] = {bf16_rows<1>, bf16_rows<2>};
+
+// By the number of tiles, from one on.
+const RowsProduct* products_of(CpuTarget target, WeightFormat format) {
+  if (target == CpuTarget::kAvx2) return kFp8RowsAvx2;
+  return format == WeightFormat::kFp8Tile32 ? kFp8Rows : kBf16Rows;
+}
 
 }  // namespace
 
 ScaleRange mapped_scale_range(CpuTarget target, const WeightView& weight, const TokenRows& x) {
-  if (!has_avx512(target) || x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
-  if (weight.format == WeightFormat::kBf16) return {0, 255};
+  if (x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
+  if (weight.format == WeightFormat::kBf16 && has_avx512(target)) return {0, 255};
   if (weight.format != WeightFormat::kFp8Tile32) return {};
-  return plain_scales(range_of(x, weight.cols));
+  if (has_avx512(target)) return plain_scales(range_of(x, weight.cols));
+  return target == CpuTarget::kAvx2 ? plain_scales(range_of_avx2(x, weight.cols)) : ScaleRange{};
 }
 
-int64_t multiply_mapped_row(const WeightView& weight, int64_t first, int64_t n, const TokenRows& x, ScaleRange scales,
-                            const ProductOutput& out) {
+int64_t multiply_mapped_row(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
+                            ScaleRange scales, const ProductOutput& out) {
   const bool is_fp8 = weight.format == WeightFormat::kFp8Tile32;
   const int64_t row_bytes = weight.cols * (is_fp8 ? 1 : 2);
+  const RowsProduct* const products = products_of(target, weight.format);
   alignas(64) float acc[kMappedRows];
   for (int64_t row = first; row < first + n;) {
     // Groups end where the rows of a scale end.
     const int64_t n_left = std::min(kMappedRows - row % kMappedRows, first + n - row);
     const int64_t n_group = n_left / kTileRows * kTileRows;
     if (n_group == 0) return row - first;
-    const Rows rows = {static_cast<const uint8_t*>(weight.codes) + row * row_bytes, row_bytes};
+    const MappedRows rows = {static_cast<const uint8_t*>(weight.codes) + row * row_bytes, row_bytes};
     const uint8_t* const group_scales =
         is_fp8 ? static_cast<const uint8_t*>(weight.scales) + row / kMappedRows * (weight.cols / kTileCols) : nullptr;
-    const auto product = (is_fp8 ? kFp8Rows : kBf16Rows)[n_group / kTileRows - 1];
-    if (!product(rows, group_scales, weight.cols, x, scales, acc)) return row - first;
+    if (!products[n_group / kTileRows - 1](rows, group_scales, weight.cols, x, scales, acc)) return row - first;
     store_outputs(acc, row, row, row + n_group, first, out);
     row += n_group;
   }
@@ -332,7 +331,7 @@ int64_t multiply_mapped_row(const WeightView& weight, int64_t first, int64_t n, 
 
 ScaleRange mapped_scale_range(CpuTarget, const tensor::WeightView&, const TokenRows&) { return {}; }
 
-int64_t multiply_mapped_row(const tensor::WeightView&, int64_t, int64_t, const TokenRows&, ScaleRange,
+int64_t multiply_mapped_row(CpuTarget, const tensor::WeightView&, int64_t, int64_t, const TokenRows&, ScaleRange,
                             const ProductOutput&) {
   return 0;
 }

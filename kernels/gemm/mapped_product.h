@@ -1,4 +1,4 @@
-// One token times FP8 and BF16 weights in rows, as a mapped file has them (AVX-512): the chains of tile_product.h without the tile
+// One token times FP8 and BF16 weights in rows, as a mapped file has them (AVX-512; FP8 also AVX2): the chains of tile_product.h without the tile
 // in between, with the same bits.
 //
 // Lanes are output rows, so 16 rows are transposed in registers on the way: the smallest piece that is moved is two codes or two
@@ -24,13 +24,14 @@
 
 namespace dsv41::kernels {
 
-// Scales that this form takes with the token. Empty: there are several tokens, or the target, the layout, the format or the values need the general form. All for BF16.
+// Scales that this form takes with the token. Empty: there are several tokens, or the target, the layout, the format or the values need the general form. All for BF16,
+// which only AVX-512 has.
 ScaleRange mapped_scale_range(CpuTarget target, const tensor::WeightView& weight, const TokenRows& x);
 
 // As multiply_rows, for outputs from `first` on until rows need the general form: a group of unusual values, or fewer than 16 rows.
 // Returns how many outputs are done; n, or the ones up to the next multiple of kMappedRows have to be multiplied otherwise.
 inline constexpr int64_t kMappedRows = 32;
-int64_t multiply_mapped_row(const tensor::WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
-                            ScaleRange scales, const ProductOutput& out);
+int64_t multiply_mapped_row(CpuTarget target, const tensor::WeightView& weight, int64_t first, int64_t n,
+                            const TokenRows& x, ScaleRange scales, const ProductOutput& out);
 
 }  // namespace dsv41::kernels

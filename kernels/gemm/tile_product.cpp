@@ -182,7 +182,7 @@ void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, in
   const ScaleRange scales = mapped_scale_range(target, weight, x);
   if (scales.is_empty()) return multiply_tiles(target, weight, first, n, x, out);
   for (int64_t done = 0; done < n;) {
-    done += multiply_mapped_row(weight, first + done, n - done, x, scales, output_at(out, done));
+    done += multiply_mapped_row(target, weight, first + done, n - done, x, scales, output_at(out, done));
     if (done == n) break;
     const int64_t n_other = std::min(kMappedRows - (first + done) % kMappedRows, n - done);
     multiply_tiles(target, weight, first + done, n_other, x, output_at(out, done));

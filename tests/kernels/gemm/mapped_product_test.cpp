@@ -93,14 +93,14 @@ void check_products(const MappedWeight& weight, const TwoTokens& x, bool quantis
 }
 
 // How many of the outputs from `first` on are done before a group needs the general form.
-int64_t n_done(const MappedWeight& weight, const TwoTokens& x, int64_t first, int64_t n) {
+int64_t n_done(CpuTarget target, const MappedWeight& weight, const TwoTokens& x, int64_t first, int64_t n) {
   TokenRows token;
   token.n_rows = 1;
   token.values[0] = x.values.data();
   std::vector<float> y(static_cast<size_t>(n));
-  const ScaleRange scales = mapped_scale_range(CpuTarget::kAvx512, weight.view, token);
+  const ScaleRange scales = mapped_scale_range(target, weight.view, token);
   REQUIRE_FALSE(scales.is_empty());
-  return multiply_mapped_row(weight.view, first, n, token, scales, {y.data(), n, true});
+  return multiply_mapped_row(target, weight.view, first, n, token, scales, {y.data(), n, true});
 }
 
 TEST_SUITE("kernels/mapped_product") {
@@ -198,21 +198,24 @@ TEST_SUITE("kernels/mapped_product") {
     }
   }
 
-  TEST_CASE("only groups of rows with unusual codes or scales take the general form" *
-            doctest::skip(!cpu_target_supported(CpuTarget::kAvx512))) {
+  TEST_CASE("only groups of rows with unusual codes or scales take the general form") {
     const TwoTokens x(96, 8);
     const MappedWeight usual(kFp8, 200, 96, 3), bf16(kBf16, 200, 96, 3);
-    CHECK(n_done(usual, x, 0, 192) == 192);
-    CHECK(n_done(usual, x, 16, 96) == 96);
-    CHECK(n_done(bf16, x, 5, 27) == 16);  // then fewer than 16 rows up to the next group
-    CHECK(n_done(bf16, x, 33, 15) == 0);
     MappedWeight nan(kFp8, 200, 96, 3), scale(kFp8, 200, 96, 3);
     nan.code(100, 95) = 0xff;
     scale.scales[3 * 3 + 2] = 3;
-    for (const MappedWeight* weight : {&nan, &scale}) {
-      CHECK(n_done(*weight, x, 0, 200) == 96);
-      CHECK(n_done(*weight, x, 48, 150) == 48);
-      CHECK(n_done(*weight, x, 128, 72) == 64);
+    for (const CpuTarget target : {CpuTarget::kAvx2, CpuTarget::kAvx512}) {
+      if (!cpu_target_supported(target)) continue;
+      CHECK(n_done(target, usual, x, 0, 192) == 192);
+      CHECK(n_done(target, usual, x, 16, 96) == 96);
+      CHECK(n_done(target, usual, x, 5, 27) == 16);  // then fewer than 16 rows up to the next group
+      CHECK(n_done(target, usual, x, 33, 15) == 0);
+      for (const MappedWeight* weight : {&nan, &scale}) {
+        CHECK(n_done(target, *weight, x, 0, 200) == 96);
+        CHECK(n_done(target, *weight, x, 48, 150) == 48);
+        CHECK(n_done(target, *weight, x, 128, 72) == 64);
+      }
+      if (target == CpuTarget::kAvx512) CHECK(n_done(target, bf16, x, 5, 27) == 16);
     }
   }
 
