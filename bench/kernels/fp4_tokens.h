@@ -1,5 +1,4 @@
-// Quantised tokens times FP4 weights in integers, as `experts` multiplies them: cut by 64 outputs, at which more than 64 tokens
-// take their turns.
+// Quantised tokens times FP4 weights in integers, as `experts` multiplies them: cut by 64 outputs, 64 tokens at a time.
 #pragma once
 
 #include <algorithm>
@@ -44,13 +43,11 @@ class Fp4Tokens {
     constexpr int64_t kPanel = 64;
     const auto n_tokens = static_cast<int64_t>(rows_.size());
     parallel.run((weight.rows + kPanel - 1) / kPanel, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t panel = begin; panel < end; ++panel) {
-        const int64_t first = panel * kPanel, n = std::min(kPanel, weight.rows - first);
-        for (int64_t t = 0; t < n_tokens; t += kernels::kTokenRows) {
-          const int n_rows = static_cast<int>(std::min<int64_t>(kernels::kTokenRows, n_tokens - t));
-          kernels::multiply_integers(weight, first, n, rows_.data() + t, n_rows,
-                                     {y + t * weight.rows + first, weight.rows, false});
-        }
+      const int64_t first = begin * kPanel, n = std::min((end - begin) * kPanel, weight.rows - first);
+      for (int64_t t = 0; t < n_tokens; t += kernels::kTokenRows) {
+        const int n_rows = static_cast<int>(std::min<int64_t>(kernels::kTokenRows, n_tokens - t));
+        kernels::multiply_integers(weight, first, n, rows_.data() + t, n_rows,
+                                   {y + t * weight.rows + first, weight.rows, false});
       }
     });
   }

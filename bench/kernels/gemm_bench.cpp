@@ -1,6 +1,6 @@
 // BM_Gemm_Fp4: several tokens times an expert's matrices, packed and mapped, beside the same number of operations at the peak of
 // the best unit (peaks.h), in turns: `ratio` is the share of the peak. The activations are prepared before, as for the
-// many matrices of a step that share them. More than 64 tokens take their turns at each piece of 64 outputs.
+// many matrices of a step that share them.
 #include <string>
 
 #include "backend/cpu/thread_pool.h"

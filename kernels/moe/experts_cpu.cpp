@@ -1,7 +1,7 @@
 // The routed experts on the CPU: four passes over the slots of the plan, each cut over all experts and over columns, so that
 // many threads have work also when every expert has one row.
 //
-//   1. g, u    per (expert, w1 or w3, 64 outputs): all rows of the expert while these weights are in the caches
+//   1. g, u    per (expert, w1 or w3, 64 outputs)
 //   2. hidden  per (slot, 256 columns): swiglu with the route weight, quantised group by group, never stored as BF16
 //   3. o       per (expert, 64 outputs)
 //   4. y       per (row, 1024 columns): the fp32 sum of its o, experts ascending, from +0 or from the sum of an earlier call
@@ -33,30 +33,33 @@ static_assert(kHiddenCols % kQuantGroup == 0);
 
 int64_t pieces_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// Item `item` of rows of `cols` columns that are cut into pieces of `size`.
-struct Piece {
-  Piece(int64_t item, int64_t cols, int64_t size) : row(item / pieces_of(cols, size)) {
-    first = item % pieces_of(cols, size) * size;
-    n = std::min(size, cols - first);
+// The items from `item` to `end` that lie in one row, where each is `size` of a row's `cols` columns.
+struct Run {
+  Run(int64_t item, int64_t end, int64_t cols, int64_t size) : row(item / pieces_of(cols, size)) {
+    const int64_t in_row = item % pieces_of(cols, size);
+    n_items = std::min(end - item, pieces_of(cols, size) - in_row);
+    first = in_row * size;
+    n = std::min(n_items * size, cols - first);
   }
-  int64_t row, first, n;  // columns [first, first + n)
+  int64_t row, n_items, first, n;  // columns [first, first + n)
 };
 
-// A piece of a row of codes and scales. Several threads may refuse pieces of one row.
-void prepare_piece(const uint8_t* codes, const uint8_t* scales, int64_t cols, const Piece& piece,
-                   const ExpertsPlan& plan) {
-  const int64_t at = piece.row * cols + piece.first;
-  IntegerGroup* const to = plan.integers + piece.row * integer_groups(cols) + piece.first / kIntegerCols;
-  if (prepare_integers(codes + at, scales + at / kTileCols, piece.n, to)) return;
-  std::atomic_ref<uint8_t>(plan.usable[piece.row]).store(0, std::memory_order_relaxed);
+// A run of a row of codes and scales. Several threads may refuse parts of one row.
+void prepare_run(const uint8_t* codes, const uint8_t* scales, int64_t cols, const Run& run, const ExpertsPlan& plan) {
+  const int64_t at = run.row * cols + run.first;
+  IntegerGroup* const to = plan.integers + run.row * integer_groups(cols) + run.first / kIntegerCols;
+  if (prepare_integers(codes + at, scales + at / kTileCols, run.n, to)) return;
+  std::atomic_ref<uint8_t>(plan.usable[run.row]).store(0, std::memory_order_relaxed);
 }
 
 void prepare_inputs(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuContext& context) {
   std::fill_n(plan.usable, args.n_rows, uint8_t{1});
   const int64_t n_items = args.n_rows * pieces_of(args.dim, kPrepareCols);
   context.parallel->run(n_items, kGrainPrepare, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      prepare_piece(args.x_codes, args.x_scales, args.dim, Piece(item, args.dim, kPrepareCols), plan);
+    for (int64_t item = begin; item < end;) {
+      const Run run(item, end, args.dim, kPrepareCols);
+      prepare_run(args.x_codes, args.x_scales, args.dim, run, plan);
+      item += run.n_items;
     }
   });
 }
@@ -68,8 +71,8 @@ struct SlotInputs {
   const int32_t* row_of;  // [n_slots]; null: a row is a slot
 };
 
-// Outputs [first, first + n) of the part's slots, kTokenRows at a time while their weights are in the caches. y: of the first
-// slot and output.
+// Outputs [first, first + n) of the part's slots, kTokenRows at a time: their prepared inputs stay in the second cache while
+// the weights go by. y: of the first slot and output.
 void multiply_slots(const tensor::WeightView& weight, int64_t first, int64_t n, const ExpertPart& part,
                     const SlotInputs& inputs, const ExpertsPlan& plan, const CpuContext& context, uint16_t* y) {
   const bool in_integers = multiplies_in_integers(context.target);
@@ -100,25 +103,27 @@ void first_products(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuC
   const SlotInputs inputs = {args.x_codes, args.x_scales, plan.slot_row};
   const int64_t n_items = 2 * plan.n_parts * pieces_of(args.inter, kPanel);
   context.parallel->run(n_items, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const Piece piece(item, args.inter, kPanel);
-      const bool is_gate = piece.row % 2 == 0;
-      const ExpertPart& part = plan.parts[piece.row / 2];
+    for (int64_t item = begin; item < end;) {
+      const Run run(item, end, args.inter, kPanel);
+      item += run.n_items;
+      const bool is_gate = run.row % 2 == 0;
+      const ExpertPart& part = plan.parts[run.row / 2];
       const tensor::ExpertView& expert = args.experts[part.expert];
-      uint16_t* const y = (is_gate ? plan.g : plan.u) + part.first_slot * args.inter + piece.first;
-      multiply_slots(is_gate ? expert.w1 : expert.w3, piece.first, piece.n, part, inputs, plan, context, y);
+      uint16_t* const y = (is_gate ? plan.g : plan.u) + part.first_slot * args.inter + run.first;
+      multiply_slots(is_gate ? expert.w1 : expert.w3, run.first, run.n, part, inputs, plan, context, y);
     }
   });
 }
 
 DSV41_INLINE void hidden_body(const ExpertsArgs& args, const ExpertsPlan& plan, int64_t begin, int64_t end) {
   const float limit = static_cast<float>(args.limit);
-  for (int64_t item = begin; item < end; ++item) {
-    const Piece piece(item, args.inter, kHiddenCols);
-    const int64_t at = piece.row * args.inter + piece.first;
-    for (int64_t i = at; i < at + piece.n; i += kQuantGroup) {
+  for (int64_t item = begin; item < end;) {
+    const Run run(item, end, args.inter, kHiddenCols);
+    item += run.n_items;
+    const int64_t at = run.row * args.inter + run.first;
+    for (int64_t i = at; i < at + run.n; i += kQuantGroup) {
       uint16_t hidden[kQuantGroup];
-      swiglu_row(plan.g + i, plan.u + i, plan.slot_weight + piece.row, limit, kQuantGroup, hidden);
+      swiglu_row(plan.g + i, plan.u + i, plan.slot_weight + run.row, limit, kQuantGroup, hidden);
       plan.h_scales[i / kQuantGroup] = act_quant_group(hidden, plan.h_codes + i);
     }
   }
@@ -132,8 +137,10 @@ void hidden_values(const ExpertsArgs& args, const ExpertsPlan& plan, const CpuCo
   const int64_t n_items = plan.n_slots * pieces_of(args.inter, kHiddenCols);
   context.parallel->run(n_items, kGrainHidden, [&](int64_t begin, int64_t end) {
     hidden_pieces<const ExpertsArgs&, const ExpertsPlan&, int64_t, int64_t>(context.target, args, plan, begin, end);
-    for (int64_t item = begin; in_integers && item < end; ++item) {
-      prepare_piece(plan.h_codes, plan.h_scales, args.inter, Piece(item, args.inter, kHiddenCols), plan);
+    for (int64_t item = begin; in_integers && item < end;) {
+      const Run run(item, end, args.inter, kHiddenCols);
+      prepare_run(plan.h_codes, plan.h_scales, args.inter, run, plan);
+      item += run.n_items;
     }
   });
 }
@@ -142,25 +149,27 @@ void second_products(const ExpertsArgs& args, const ExpertsPlan& plan, const Cpu
   const SlotInputs inputs = {plan.h_codes, plan.h_scales, nullptr};
   const int64_t n_items = plan.n_parts * pieces_of(args.dim, kPanel);
   context.parallel->run(n_items, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const Piece piece(item, args.dim, kPanel);
-      const ExpertPart& part = plan.parts[piece.row];
-      uint16_t* const y = plan.o + part.first_slot * args.dim + piece.first;
-      multiply_slots(args.experts[part.expert].w2, piece.first, piece.n, part, inputs, plan, context, y);
+    for (int64_t item = begin; item < end;) {
+      const Run run(item, end, args.dim, kPanel);
+      item += run.n_items;
+      const ExpertPart& part = plan.parts[run.row];
+      uint16_t* const y = plan.o + part.first_slot * args.dim + run.first;
+      multiply_slots(args.experts[part.expert].w2, run.first, run.n, part, inputs, plan, context, y);
     }
   });
 }
 
 DSV41_INLINE void sum_body(const ExpertsArgs& args, const ExpertsPlan& plan, int64_t begin, int64_t end) {
-  for (int64_t item = begin; item < end; ++item) {
-    const Piece piece(item, args.dim, kSumCols);
-    float* y = args.y + piece.row * args.dim + piece.first;
-    if (!args.adds) std::fill_n(y, piece.n, 0.0f);
+  for (int64_t item = begin; item < end;) {
+    const Run run(item, end, args.dim, kSumCols);
+    item += run.n_items;
+    float* y = args.y + run.row * args.dim + run.first;
+    if (!args.adds) std::fill_n(y, run.n, 0.0f);
     for (int64_t j = 0; j < args.k; ++j) {
-      const int32_t slot = plan.slot_of[piece.row * args.k + j];
+      const int32_t slot = plan.slot_of[run.row * args.k + j];
       if (slot < 0) continue;
-      const uint16_t* o = plan.o + slot * args.dim + piece.first;
-      for (int64_t i = 0; i < piece.n; ++i) y[i] += bf16_to_f32(o[i]);
+      const uint16_t* o = plan.o + slot * args.dim + run.first;
+      for (int64_t i = 0; i < run.n; ++i) y[i] += bf16_to_f32(o[i]);
     }
   }
 }
