@@ -6,13 +6,23 @@
 //
 // Without the variable the lines say n/a. Takes 15 GB of memory for the pages; with less, the disk is what is measured.
 // What a token costs does not depend on what the weights say.
+//
+// BM_DecodeStep/real_size_disk serves experts and Engram rows from disk: make the checkpoint with --all-experts too, so that
+// there is something to read; holes are answered by the file system.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <thread>
 
 #include "backend/registry.h"
+#include "base/host_mapping.h"
+#include "base/os_file.h"
 #include "kernels/common/cpu_features.h"
 #include "paired_rounds.h"
 #include "read_sum.h"
@@ -28,11 +38,12 @@ constexpr int32_t kToken = 23166;
 
 const char* checkpoint_folder() { return std::getenv("DSV41_SPARSE_CHECKPOINT"); }
 
-Result<std::shared_ptr<const session::LoadedModel>> open_model() {
+Result<std::shared_ptr<const session::LoadedModel>> open_model(const model::OpenOptions& open = {}) {
   DSV41_TRY_ASSIGN(std::shared_ptr<backend::Backend> backend, backend::create_backend("cpu", {}));
   session::ModelOptions options;
   options.folder = checkpoint_folder();
   options.backend = std::move(backend);
+  options.open = open;
   return session::LoadedModel::open(options);
 }
 
@@ -134,6 +145,100 @@ BENCHMARK(decode_real_size)
     ->Unit(benchmark::kMillisecond)
     ->UseManualTime()
     ->Iterations(5);
+
+// ---- Experts from disk
+
+constexpr uint64_t kDirectPiece = uint64_t{1} << 20;
+constexpr int kDirectThreads = 8;
+
+// The experts of a token, to be read past the page cache by threads, a piece after the other: what the disk gives.
+class RawExperts {
+ public:
+  explicit RawExperts(const model::Checkpoint& checkpoint) {
+    std::vector<Bytes> experts;
+    for (int64_t layer = 0; layer < checkpoint.config().num_hidden_layers; ++layer)
+      add_experts(checkpoint, layer, &experts);
+    std::sort(experts.begin(), experts.end(), [](Bytes a, Bytes b) { return a.data() < b.data(); });
+    const auto is_before = [](Bytes bytes, const std::byte* data) { return bytes.data() < data; };
+    for (const model::StoredTensor& tensor : checkpoint.tensors()) {
+      const auto at = std::lower_bound(experts.begin(), experts.end(), tensor.data, is_before);
+      if (at != experts.end() && at->data() == tensor.data) add(checkpoint.place_of(tensor), tensor.bytes);
+    }
+  }
+
+  // False: a read failed.
+  bool read() const {
+    std::atomic<size_t> next{0};
+    std::atomic<bool> whole{true};
+    const auto work = [&] {
+      const HostMapping buffer = HostMapping::create(kDirectPiece).value();
+      for (size_t i = next++; i < pieces_.size(); i = next++) {
+        const ssize_t n = ::pread(pieces_[i].fd, buffer.data(), kDirectPiece, static_cast<off_t>(pieces_[i].offset));
+        if (n <= 0) whole = false;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kDirectThreads; ++i) threads.emplace_back(work);
+    for (std::thread& thread : threads) thread.join();
+    return whole;
+  }
+
+ private:
+  struct Piece {
+    int fd;
+    uint64_t offset;
+  };
+  void add(const model::Checkpoint::Place& place, uint64_t bytes) {
+    auto file = files_.find(*place.path);
+    if (file == files_.end()) {
+      FileDescriptor direct(::open(place.path->c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+      file = files_.emplace(*place.path, std::move(direct)).first;
+    }
+    for (uint64_t done = 0; done < bytes; done += kDirectPiece)
+      pieces_.push_back({file->second.get(), (place.offset + done) / 4096 * 4096});
+  }
+
+  std::map<std::string, FileDescriptor> files_;
+  std::vector<Piece> pieces_;
+};
+
+// A cache that holds a third of a token's experts, so that each step reads all of them. The reference is the disk alone.
+void decode_from_disk(benchmark::State& state) {
+  if (!checkpoint_folder()) return state.SkipWithError(kAbsent);
+  model::OpenOptions open;
+  open.layout = model::LayoutChoice::kMapped;
+  open.experts = open.engram = model::Placement::kDisk;
+  open.expert_cache_bytes = uint64_t{1500} << 20;
+  const auto model = open_model(open);
+  if (!model.ok()) return state.SkipWithError(std::string(model.status().message()).c_str());
+  const auto session = new_session(model.value());
+  if (!session.ok() || !session.value()->prefill({{0, 128803, kToken}}, {}, nullptr).ok() ||
+      !session.value()->decode(kToken, {}, nullptr).ok())
+    return state.SkipWithError("no session");
+  const model::Model& opened = model.value()->model();
+  const RawExperts raw(opened.checkpoint());
+  const model::DiskStats before = opened.disk_stats();
+  PairedRounds rounds;
+  bool whole = true;
+  for (auto _ : state) {
+    rounds.run(
+        state, [&] { whole = whole && raw.read(); },
+        [&] { whole = whole && session.value()->decode(kToken, {}, nullptr).ok(); });
+  }
+  if (!whole) return state.SkipWithError("a read failed");
+  const model::DiskStats after = opened.disk_stats();
+  const double n_steps = static_cast<double>(state.iterations());
+  state.counters["GB_missed_a_token"] =
+      static_cast<double>(after.experts.bytes_read - before.experts.bytes_read) / 1e9 / n_steps;
+  state.counters["experts_hit"] = static_cast<double>(after.experts_hit - before.experts_hit) / n_steps;
+  state.counters["waited_ms"] = static_cast<double>(after.expert_wait_ns - before.expert_wait_ns) / 1e6 / n_steps;
+  rounds.report(state, 0.8);
+}
+BENCHMARK(decode_from_disk)
+    ->Name("BM_DecodeStep/real_size_disk")
+    ->Unit(benchmark::kMillisecond)
+    ->UseManualTime()
+    ->Iterations(3);
 
 // Headers of 48 files, 96,085 tensors compared with the inventory.
 void map_real_size(benchmark::State& state) {

@@ -1,11 +1,12 @@
 // make_sparse_checkpoint FOLDER [--layers 1,8,24] [--experts 8] [--tokens 0,128803] [--seed 1] [--tokenizer FILE]
-//                        [--holes]
+//                        [--all-experts] [--holes]
 //
 // Writes a checkpoint of the released model's size as sparse files (sparse_checkpoint.h says what they hold): 510 GB
 // long, 4 GB on disk, in less than a minute. Remove the folder when done; copy it only with what keeps holes.
 //
 //   --layers     the layers that are random as a whole
 //   --experts    how many routed experts of a layer the gates choose from; 6 touches the fewest pages
+//   --all-experts  those experts are random in all layers, for reading them from disk: 0.75 GB for each of --experts
 //   --tokens     the prompt whose Engram rows are written; rows of other prompts read as zeros
 //   --holes      names, shapes and lengths alone: some MB on disk
 //   --tokenizer  a tokenizer.json to put into the folder; any with at most 129,280 ids will do. Without one the library
@@ -33,7 +34,7 @@ using dsv41::test::SparseOptions;
 
 constexpr char kUsage[] =
     "usage: make_sparse_checkpoint FOLDER [--layers 1,8,24] [--experts 8] [--tokens 0,128803] [--seed 1]\n"
-    "                              [--tokenizer FILE] [--holes]\n";
+    "                              [--tokenizer FILE] [--all-experts] [--holes]\n";
 
 template <class Number>
 std::vector<Number> numbers(const std::string& text) {
@@ -49,6 +50,8 @@ bool parse(int argc, char** argv, SparseOptions* options, std::string* tokenizer
     const std::string name = argv[i];
     if (name == "--holes") {
       options->holes_only = true;
+    } else if (name == "--all-experts") {
+      options->experts_in_all_layers = true;
     } else if (!name.starts_with("--")) {
       if (!options->folder.empty()) return false;
       options->folder = name;

@@ -71,9 +71,10 @@ class Values {
     const bool stored_wide = spec.dtype == Dtype::kBf16 || spec.dtype == Dtype::kF32;
     if (stored_wide && !has(spec.name, ".engram.")) return value_pattern(spec).has_value();
     const auto& full = options_.full_layers;
-    if (std::find(full.begin(), full.end(), layer) == full.end()) return false;
+    const bool is_full = std::find(full.begin(), full.end(), layer) != full.end();
     const int64_t expert = number_after(spec.name, ".experts.", false);
-    if (expert < 0) return true;
+    if (expert < 0) return is_full;
+    if (!is_full && !options_.experts_in_all_layers) return false;
     const std::vector<int64_t> chosen = selected_experts(config_, layer, options_.n_experts);
     return std::binary_search(chosen.begin(), chosen.end(), expert);
   }

@@ -32,7 +32,8 @@ struct SparseOptions {
   uint64_t seed = 1;
   bool holes_only = false;  // no random values at all
   std::vector<int64_t> full_layers = {1, 8, 24};
-  int64_t n_experts = 8;  // at least num_experts_per_tok
+  int64_t n_experts = 8;               // at least num_experts_per_tok
+  bool experts_in_all_layers = false;  // random where the bias selects them, in layers of holes too
   std::vector<int32_t> engram_tokens = kSparsePrompt;
 };
 
