@@ -166,11 +166,19 @@ Status Forward::run_decoder(std::span<const StepSequence> sequences, const Cance
 Status Forward::run_layers(int64_t first, int64_t last, const CancelFlag* cancel) {
   cancel_ = cancel;
   for (int64_t layer = first; layer < last; ++layer) {
-    if (cancel && cancel->triggered()) return Status(Code::kCANCELLED, "cancelled in layer " + std::to_string(layer));
+    DSV41_TRY(check_wanted(layer));
     DSV41_TRY(engram(layer));
     DSV41_TRY(run_layer(layer, nullptr));
   }
+  cancel_ = nullptr;
   return Status();
+}
+
+// A layer of a long chunk takes seconds at the released size, so it asks before each of its larger parts.
+Status Forward::check_wanted(int64_t layer) {
+  if (!cancel_ || !cancel_->triggered()) return Status();
+  cancel_ = nullptr;
+  return Status(Code::kCANCELLED, "cancelled in layer " + std::to_string(layer));
 }
 
 Status Forward::engram(int64_t layer) {

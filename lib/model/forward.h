@@ -117,6 +117,7 @@ class Forward {
   Result<tensor::WeightView> engram_table(int64_t e, const tensor::WeightView& table);
   Status embed();
   Status run_layers(int64_t first, int64_t last, const CancelFlag* cancel);
+  Status check_wanted(int64_t layer);  // CANCELLED once the flag is set
   Status attention(int64_t layer, const LayerChoices* choices);
   Status query_path(int64_t layer);
   Status window_rows(int64_t layer);

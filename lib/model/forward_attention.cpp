@@ -9,11 +9,15 @@ namespace dsv41::model {
 Status Forward::attention(int64_t layer, const LayerChoices* choices) {
   DSV41_TRY(quantise(x_, n_rows_, config_.hidden_size, &x_quant_));
   DSV41_TRY(query_path(layer));
+  DSV41_TRY(check_wanted(layer));
   DSV41_TRY(window_rows(layer));
   // The first decoder layer's records were written by the encoder half, for all tokens.
   if (config_.owns_kv(layer) && layer != config_.decoder_start()) DSV41_TRY(global_kv(layer));
+  DSV41_TRY(check_wanted(layer));
   if (config_.owns_index(layer)) DSV41_TRY(select(layer, choices));
+  DSV41_TRY(check_wanted(layer));
   DSV41_TRY(attend(layer));
+  DSV41_TRY(check_wanted(layer));
   return output_path(layer);
 }
 

@@ -11,14 +11,17 @@ namespace dsv41::model {
 
 Status Forward::moe(int64_t layer, const LayerChoices* choices) {
   const LayerWeights& w = weights(layer);
+  DSV41_TRY(check_wanted(layer));
   DSV41_TRY(quantise(x_, n_rows_, config_.hidden_size, &x_quant_));
   DSV41_TRY(route(w, choices));
+  DSV41_TRY(check_wanted(layer));
   if (model_.expert_cache()) {
     DSV41_TRY(experts_from_disk(layer, w));
   } else {
     kernels::ExpertsArgs experts = experts_args();
     experts.experts = w.experts.as<const tensor::ExpertView>();
     DSV41_TRY(queue_->experts(experts));
+    DSV41_TRY(check_wanted(layer));
     DSV41_TRY(shared_expert(w));
   }
   return queue_->moe_combine({routed_, o_, o_, n_rows_ * config_.hidden_size});

@@ -243,6 +243,25 @@ TEST_SUITE("session/failures") {
     CHECK(check_faults(kScenarios[3], Fault::kAllocation, 1) > 2);
   }
   TEST_CASE("invariant 11: every op of a short append") { CHECK(check_faults(kScenarios[2], Fault::kOp, 1) > 100); }
+
+  TEST_CASE("a flag that is set inside a layer ends the call within a part of that layer") {
+    constexpr int64_t kOpsOfAPart = 16;  // a layer has some 40
+    Failing failing;
+    for (int64_t n = 10; n < 120; n += 3) {
+      CAPTURE(n);
+      auto session = new_session(failing.pool(false));
+      CancelFlag flag;
+      RunOptions options;
+      options.cancel = &flag;
+      failing.backend->cancel_at_op(n, &flag);
+      failing.backend->fail_op(n + kOpsOfAPart);
+      const Status status = session->prefill(first(failing.ids, 100), options, nullptr);
+      failing.backend->fail_op(0);
+      failing.backend->cancel_at_op(0, nullptr);
+      CHECK(status.code() == Code::kCANCELLED);
+      CHECK(session->position() == 0);
+    }
+  }
 }
 
 // ---- Full pools
