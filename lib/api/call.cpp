@@ -78,27 +78,28 @@ bool CallbackScope::active() { return callback_depth.any > 0; }
 bool CallbackScope::strict() { return callback_depth.strict > 0; }
 bool CallbackScope::durable_point_of(const Handle* handle) { return active() && callback_depth.at_rest == handle; }
 
+// Messages are put together only where one is wanted: most calls take less time than a string.
 Use::Use(Handle* handle, HandleKind kind, Access access) {
-  const std::string name = handle_name(kind);
+  const auto name = [kind] { return std::string(handle_name(kind)); };
   const bool at_rest = access == Access::kDurablePoint && CallbackScope::durable_point_of(handle);
   if (!handle) {
-    status_ = Status(Code::kINVALID_ARG, name + " is NULL");
+    status_ = Status(Code::kINVALID_ARG, name() + " is NULL");
   } else if (handle->kind() != kind) {
-    status_ = Status(Code::kINVALID_ARG, "the handle is not a " + name);
+    status_ = Status(Code::kINVALID_ARG, "the handle is not a " + name());
   } else if (handle->released()) {
-    status_ = Status(Code::kINVALID_ARG, "the " + name + " was released");
+    status_ = Status(Code::kINVALID_ARG, "the " + name() + " was released");
   } else if (CallbackScope::strict()) {
     status_ = Status(Code::kBUSY, "no handle may be used inside a memory, clock or log callback");
   } else if (CallbackScope::active() && !callback_safe(access) && !at_rest) {
     status_ = Status(Code::kBUSY, "not allowed inside a callback");
   } else if (handle->poisoned()) {
     status_ =
-        Status(Code::kPOISONED, "an earlier call on this " + name + " failed with INTERNAL; only release is allowed");
+        Status(Code::kPOISONED, "an earlier call on this " + name() + " failed with INTERNAL; only release is allowed");
   } else if (exclusive(access)) {
     const bool reads_inside = access == Access::kReadSafe && CallbackScope::active();
     const bool inside = (reads_inside || at_rest) && handle->locked_by_this_thread();
     locked_ = !inside && handle->try_lock();
-    if (!inside && !locked_) status_ = Status(Code::kBUSY, "another call on this " + name + " is running");
+    if (!inside && !locked_) status_ = Status(Code::kBUSY, "another call on this " + name() + " is running");
   }
   if (status_.ok()) {
     handle_ = handle;
