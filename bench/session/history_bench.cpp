@@ -8,6 +8,7 @@
 #include <random>
 
 #include "backend/registry.h"
+#include "paired_rounds.h"
 #include "session/session.h"
 
 namespace dsv41::bench {
@@ -66,25 +67,29 @@ History* history_of(benchmark::State& state, int64_t n_tokens, bool windows) {
   return nullptr;
 }
 
-// The denominator of a fork: a copy of the table of page ids.
-void copy_page_table(benchmark::State& state) {
-  std::vector<uint32_t> from(static_cast<size_t>(state.range(0) / kv::kPageTokens)), to(from.size());
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(std::memcpy(to.data(), from.data(), from.size() * sizeof(uint32_t)));
-    benchmark::ClobberMemory();
-  }
-}
-BENCHMARK(copy_page_table)->ArgName("tokens")->Arg(1024)->Arg(131072)->Arg(1048576);
-
+// BM_SessionFork: beside a copy of the table of page ids, in turns.
 void session_fork(benchmark::State& state) {
   History* history = history_of(state, state.range(0) - 64, /*windows=*/false);
   if (!history) return;
-  for (auto _ : state) {
-    auto fork = history->session->fork(history->session->position());
-    benchmark::DoNotOptimize(fork);
-  }
+  std::vector<uint32_t> from(static_cast<size_t>(state.range(0) / kv::kPageTokens)), to(from.size());
+  compare_in_rounds(
+      state,
+      [&] {
+        benchmark::DoNotOptimize(std::memcpy(to.data(), from.data(), from.size() * sizeof(uint32_t)));
+        benchmark::ClobberMemory();
+      },
+      [&] {
+        auto fork = history->session->fork(history->session->position());
+        benchmark::DoNotOptimize(fork);
+      });
 }
-BENCHMARK(session_fork)->ArgName("tokens")->Arg(1024)->Arg(131072)->Arg(1048576);
+BENCHMARK(session_fork)
+    ->Name("BM_SessionFork")
+    ->ArgName("tokens")
+    ->Arg(1024)
+    ->Arg(131072)
+    ->Arg(1048576)
+    ->Apply(in_rounds);
 
 // At a position far back: only the chain of pages is shared.
 void session_fork_earlier(benchmark::State& state) {

@@ -3,11 +3,18 @@
 // cores give a CPU column of almost twice the wall time; where it is no larger, other programs had the cores. Tokens are
 // random ordinary ids: what a token costs does not depend on what it says.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <random>
 
 #include "backend/registry.h"
+#include "kernels/common/cpu_features.h"
+#include "paired_rounds.h"
+#include "read_sum.h"
 #include "session/session.h"
 
 namespace dsv41::bench {
@@ -37,12 +44,47 @@ Result<std::unique_ptr<session::Session>> new_session(DecoderPolicy decoder) {
   return session::Session::create(std::move(pool), options);
 }
 
+void read_once(const std::byte* data, uint64_t bytes) {
+  benchmark::DoNotOptimize(read_sum(kernels::best_cpu_target(), data, bytes / 256 * 256));
+}
+
+bool read_mapped(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto bytes = static_cast<size_t>(std::filesystem::file_size(path));
+  void* const data = fd < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (fd >= 0) ::close(fd);
+  if (data == MAP_FAILED) return false;
+  read_once(static_cast<const std::byte*>(data), bytes);
+  ::munmap(data, bytes);
+  return true;
+}
+
 std::vector<int32_t> some_tokens(int64_t n) {
   std::mt19937 random(1);
   std::vector<int32_t> tokens(static_cast<size_t>(n));
   for (int32_t& token : tokens) token = static_cast<int32_t>(300 + random() % 3000);
   return tokens;
 }
+
+// BM_ModelMap/nano: the checkpoint opened, checked and read once through its tensors; beside its files mapped and read.
+void map_model(benchmark::State& state) {
+  const std::string folder = DSV41_SOURCE_DIR "/samples/nano";
+  bool right = true;
+  const auto raw = [&] {
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      if (file.path().extension() == ".safetensors") right = read_mapped(file.path().string()) && right;
+    }
+  };
+  const auto opened = [&] {
+    const Result<model::Checkpoint> checkpoint = model::Checkpoint::open(folder);
+    right = right && checkpoint.ok();
+    if (!checkpoint.ok()) return;
+    for (const model::StoredTensor& tensor : checkpoint->tensors()) read_once(tensor.data, tensor.bytes);
+  };
+  compare_in_rounds(state, raw, opened);
+  if (!right) state.SkipWithError("cannot open samples/nano");
+}
+BENCHMARK(map_model)->Name("BM_ModelMap/nano")->Apply(in_rounds);
 
 void open_model(benchmark::State& state) {
   for (auto _ : state) {
