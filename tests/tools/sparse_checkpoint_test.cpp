@@ -182,6 +182,29 @@ TEST_SUITE("tools/sparse_checkpoint") {
     }
   }
 
+  TEST_CASE("experts that the bias selects can be random in layers of holes too") {
+    const TempFolder folder;
+    SparseOptions options = pico(folder);
+    options.full_layers = {1};
+    options.experts_in_all_layers = true;
+    const Result<SparseReport> written = write_sparse_checkpoint(options);
+    if (!can_write(written)) return;
+    REQUIRE_MESSAGE(written.ok(), written.status().message());
+    const Checkpoint checkpoint = Checkpoint::open(folder.path()).value();
+    const auto is_hole = [&](const std::string& name) {
+      const model::StoredTensor& tensor = *checkpoint.find(name);
+      return std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
+    };
+    const std::vector<int64_t> chosen = selected_experts(checkpoint.config(), 2, options.n_experts);
+    for (int64_t expert = 0; expert < checkpoint.config().n_routed_experts; ++expert) {
+      CAPTURE(expert);
+      const bool is_chosen = std::find(chosen.begin(), chosen.end(), expert) != chosen.end();
+      CHECK(is_hole("layers.2.ffn.experts." + std::to_string(expert) + ".w2.weight") != is_chosen);
+    }
+    CHECK(is_hole("layers.2.attn.wq_a.weight"));
+    CHECK_FALSE(is_hole("layers.1.attn.wq_a.weight"));
+  }
+
   TEST_CASE("matrices have a gain near one") {
     struct Row {
       const char* name;
