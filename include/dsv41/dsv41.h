@@ -407,6 +407,20 @@ enum {
   DSV41_WEIGHTS_MAPPED = 1, /* as they lie in the files, read when they are used: opens in seconds at any size */
   DSV41_WEIGHTS_PACKED = 2  /* copied in the order of use, on large pages: opening reads all, use is faster */
 };
+/* Where the routed experts, or the tables of Engram rows, lie while a model is open: the larger part of its weights. Results
+ * are the same, bit for bit. The backend "ref" has MMAP only. */
+enum {
+  DSV41_PLACE_AUTO = 0, /* experts as weight_layout says, packed or mapped; Engram tables mapped */
+  DSV41_PLACE_MMAP =
+      1, /* pages of the files, that the system reads when they are touched and drops when it likes: opens
+                           at once; where memory is short, each use may wait for single pages */
+  DSV41_PLACE_RAM =
+      2, /* all in memory of ours, on large pages, read when the model opens (experts packed where the other
+                           weights are): never waits; DSV41_NO_MEMORY where it does not fit */
+  DSV41_PLACE_DISK = 3 /* in the files, past the system's cache: what a step needs is read while the step computes, many
+                           pieces at a time, and a cache of bounded size keeps what was used last: memory is bounded, and a
+                           step takes as long as the disk needs for what the cache lacks */
+};
 enum {
   DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
   DSV41_DECODER_FULL = 1     /* prefill runs both halves on all tokens: needed for log-probabilities of a prompt */
@@ -441,8 +455,8 @@ typedef struct dsv41_build_info {
   uint32_t abi_version;
   char version[32];  /* "0.1.0" */
   char backends[64]; /* names for dsv41_model_options.backends, comma-separated */
-  char cpu_targets
-      [64]; /* what this machine offers of "scalar", "avx2", "avx512", "avx512_bf16", "amx", comma-separated */
+  /* what this machine offers of "scalar", "avx2", "avx512", "avx512_bf16", "amx", comma-separated */
+  char cpu_targets[64];
   char compiler[64];
   char codecs[32];                /* of snapshots: "none,zstd" */
   uint32_t snapshot_major;        /* version of the snapshot format that is written */
@@ -484,8 +498,14 @@ typedef struct dsv41_model_options {
   size_t backends_size;
   dsv41_progress_fn progress_fn; /* NULL: none */
   void* progress_user;
-  dsv41_cancel* cancel; /* NULL: none. Must live during the call */
-  uint64_t reserved[8];
+  dsv41_cancel* cancel;      /* NULL: none. Must live during the call */
+  uint32_t expert_placement; /* DSV41_PLACE_*: the routed experts */
+  uint32_t engram_placement; /* DSV41_PLACE_*: the tables of Engram rows */
+  uint64_t
+      expert_cache_bytes; /* with DISK: for experts that were used; 0: a quarter of the memory of the machine. Less than
+                                  the experts of one token take: DSV41_INVALID_ARG */
+  uint64_t engram_cache_bytes; /* with DISK: for rows that were used; 0: a 64th of the memory of the machine */
+  uint64_t reserved[5];
 } dsv41_model_options;
 
 typedef struct dsv41_model_info {
@@ -507,6 +527,9 @@ typedef struct dsv41_model_info {
   char numeric_class[32];       /* NUL-terminated: backend, target and order of sums ("cpu/avx512/1"): results of equal
                              classes are bit-identical */
   uint64_t packed_weight_bytes; /* memory of the packed weights; 0: they are mapped */
+  uint64_t copied_weight_bytes; /* memory of weights that lie in it as in the files (DSV41_PLACE_RAM) */
+  uint64_t expert_cache_bytes;  /* memory for experts from disk (DSV41_PLACE_DISK); 0: none come from there */
+  uint64_t engram_cache_bytes;  /* likewise, Engram rows */
 } dsv41_model_info;
 
 /* Which model a checkpoint is: SHA-256 digests. Equal `model` and numeric_class: the same results, bit for bit. */
@@ -1290,6 +1313,18 @@ typedef struct dsv41_metrics {
   uint64_t store_records_quarantined;
   uint64_t store_records_evicted;
   uint64_t store_records_expired;
+  uint64_t experts_hit;       /* with DSV41_PLACE_DISK: experts that a layer of a step wanted and the cache had */
+  uint64_t experts_missed;    /* that had to be read */
+  uint64_t expert_waits;      /* times that computing waited for an expert's bytes */
+  uint64_t expert_wait_ns;    /* as long as that took */
+  uint64_t expert_reads;      /* reads of the disk for experts */
+  uint64_t expert_bytes_read; /* by these */
+  uint64_t engram_rows_asked; /* with DSV41_PLACE_DISK: rows that tokens of steps asked for */
+  uint64_t engram_rows_deduplicated; /* of these: asked for before in the same step and layer */
+  uint64_t engram_rows_hit;          /* of the others: the cache had them */
+  uint64_t engram_rows_missed;       /* of the others: had to be read */
+  uint64_t engram_reads;
+  uint64_t engram_bytes_read;
 } dsv41_metrics;
 
 /* Frozen layout: never grows. Texts are NUL-terminated and static. */

@@ -13,6 +13,16 @@ Result<const text::Tokenizer*> dsv41_model::tokenizer() const {
   return Status(Code::kUNSUPPORTED, "the checkpoint folder has no tokenizer.json: use token ids");
 }
 
+void dsv41_model::set(std::shared_ptr<const session::LoadedModel> made) {
+  loaded = std::move(made);
+  runtime->add_model(*this);
+}
+
+dsv41_model::~dsv41_model() {
+  if (loaded) runtime->remove_model(*this);
+  --runtime->n_models;
+}
+
 dsv41_pool::dsv41_pool(dsv41_model& parent, std::shared_ptr<session::Pool> made)
     : Handle(kKind), model(&parent), pool(std::move(made)) {
   model->runtime->add_pool(pool);
@@ -47,6 +57,16 @@ Result<model::LayoutChoice> read_layout(uint32_t layout) {
   }
 }
 
+Status read_placement(uint32_t placement, const char* name, model::Placement* out) {
+  switch (placement) {
+    case DSV41_PLACE_AUTO: *out = model::Placement::kAuto; return {};
+    case DSV41_PLACE_MMAP: *out = model::Placement::kMapped; return {};
+    case DSV41_PLACE_RAM: *out = model::Placement::kMemory; return {};
+    case DSV41_PLACE_DISK: *out = model::Placement::kDisk; return {};
+    default: return Status(Code::kINVALID_ARG, "options." + std::string(name) + " is none of DSV41_PLACE_*");
+  }
+}
+
 Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, const CancelFlag* cancel,
                   dsv41_model& model) {
   const std::string_view names =
@@ -56,6 +76,10 @@ Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, co
   wanted.folder.assign(options.folder, options.folder_size);
   wanted.backend = model.backend;
   DSV41_TRY_ASSIGN(wanted.open.layout, read_layout(options.weight_layout));
+  DSV41_TRY(read_placement(options.expert_placement, "expert_placement", &wanted.open.experts));
+  DSV41_TRY(read_placement(options.engram_placement, "engram_placement", &wanted.open.engram));
+  wanted.open.expert_cache_bytes = options.expert_cache_bytes;
+  wanted.open.engram_cache_bytes = options.engram_cache_bytes;
   wanted.open.cancel = cancel;
   ProgressCall progress(options.progress_fn, options.progress_user, DSV41_PHASE_OPEN, nullptr);
   if (progress.wanted()) {
@@ -63,7 +87,7 @@ Status open_model(dsv41_runtime& runtime, const dsv41_model_options& options, co
   }
   Result<std::shared_ptr<const session::LoadedModel>> loaded = session::LoadedModel::open(wanted);
   if (!loaded.ok()) return progress.name_cause(std::move(loaded).status());
-  model.loaded = std::move(loaded).value();
+  model.set(std::move(loaded).value());
   return {};
 }
 
@@ -88,6 +112,10 @@ dsv41_model_info describe(const dsv41_model& model) {
   write_text(model.backend->name(), info.backend);
   write_text(model.backend->numeric_class(), info.numeric_class);
   info.packed_weight_bytes = model.loaded->model().weights().packed_bytes;
+  info.copied_weight_bytes = model.loaded->model().weights().copied_bytes;
+  const model::DiskStats disk = model.loaded->model().disk_stats();
+  info.expert_cache_bytes = disk.expert_cache_bytes;
+  info.engram_cache_bytes = disk.engram_cache_bytes;
   return info;
 }
 

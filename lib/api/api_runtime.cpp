@@ -172,6 +172,21 @@ void add_counters(const store::StoreStats& store, dsv41_metrics* out) {
   out->store_records_expired += store.n_expired;
 }
 
+void add_counters(const model::DiskStats& disk, dsv41_metrics* out) {
+  out->experts_hit += disk.experts_hit;
+  out->experts_missed += disk.experts_missed;
+  out->expert_waits += disk.expert_waits;
+  out->expert_wait_ns += disk.expert_wait_ns;
+  out->expert_reads += disk.experts.reads;
+  out->expert_bytes_read += disk.experts.bytes_read;
+  out->engram_rows_asked += disk.engram_rows_asked;
+  out->engram_rows_deduplicated += disk.engram_rows_deduplicated;
+  out->engram_rows_hit += disk.engram_rows_hit;
+  out->engram_rows_missed += disk.engram_rows_missed;
+  out->engram_reads += disk.engram.reads;
+  out->engram_bytes_read += disk.engram.bytes_read;
+}
+
 void add_levels(const PoolReading& pool, dsv41_metrics* out) {
   out->pools_open += 1;
   out->sessions_open += pool.counters.sessions_open.load(std::memory_order_relaxed);
@@ -258,6 +273,17 @@ void dsv41_runtime::remove_pool(const std::shared_ptr<session::Pool>& pool) {
   add_counters(reading, &closed_);
 }
 
+void dsv41_runtime::add_model(dsv41_model& model) {
+  std::lock_guard lock(mutex_);
+  models_.push_back(&model);
+}
+
+void dsv41_runtime::remove_model(dsv41_model& model) {
+  std::lock_guard lock(mutex_);
+  std::erase(models_, &model);
+  add_counters(model.loaded->model().disk_stats(), &closed_);
+}
+
 void dsv41_runtime::add_store(dsv41_store& store) {
   std::lock_guard lock(mutex_);
   stores_.push_back(&store);
@@ -279,6 +305,7 @@ dsv41_metrics dsv41_runtime::metrics() {
     std::lock_guard lock(mutex_);
     pools = pools_;
     out = closed_;
+    for (const dsv41_model* model : models_) add_counters(model->loaded->model().disk_stats(), &out);
     // Under the lock, so that no store is closed by whoever only counts: its host may do that, and then nothing of the
     // host's may be called any more.
     for (const dsv41_store* store : stores_) {

@@ -68,6 +68,9 @@ struct dsv41_runtime : dsv41::api::Handle {
 
   void add_pool(std::shared_ptr<dsv41::session::Pool> pool);
   void remove_pool(const std::shared_ptr<dsv41::session::Pool>& pool);  // its counters stay in the totals
+  // As stores below.
+  void add_model(dsv41_model& model);
+  void remove_model(dsv41_model& model);
   // A store is asked for its counters until remove_store has returned; those that only grow stay in the totals.
   void add_store(dsv41_store& store);
   void remove_store(dsv41_store& store);
@@ -86,8 +89,9 @@ struct dsv41_runtime : dsv41::api::Handle {
   std::vector<std::pair<std::string, std::weak_ptr<dsv41::backend::Backend>>> backends_;
   std::atomic<bool> placement_reported_{false};
   std::vector<std::shared_ptr<dsv41::session::Pool>> pools_;
+  std::vector<dsv41_model*> models_;
   std::vector<dsv41_store*> stores_;
-  dsv41_metrics closed_{};  // counters of pools and stores that are gone
+  dsv41_metrics closed_{};  // counters of models, pools and stores that are gone
 };
 
 struct dsv41_cancel : dsv41::api::Handle {
@@ -99,7 +103,9 @@ struct dsv41_cancel : dsv41::api::Handle {
 struct dsv41_model : dsv41::api::Handle {
   static constexpr auto kKind = dsv41::api::HandleKind::kModel;
   explicit dsv41_model(dsv41_runtime& parent) : Handle(kKind), runtime(&parent) { ++runtime->n_models; }
-  ~dsv41_model() override { --runtime->n_models; }
+  ~dsv41_model() override;
+  // Once, when it has been opened.
+  void set(std::shared_ptr<const dsv41::session::LoadedModel> made);
 
   dsv41::api::Ref<dsv41_runtime> runtime;
   std::shared_ptr<dsv41::backend::Backend> backend;

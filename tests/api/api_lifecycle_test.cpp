@@ -440,6 +440,36 @@ TEST_SUITE("api/lifecycle") {
     CHECK(Model(nano_runtime(), options).info().packed_weight_bytes == 0);
   }
 
+  TEST_CASE("weights can be served from disk, which shows in the model and in the metrics") {
+    Runtime runtime;
+    auto options = make<dsv41_model_options>();
+    options.folder = kNanoFolder.data();
+    options.folder_size = kNanoFolder.size();
+    options.expert_placement = options.engram_placement = DSV41_PLACE_DISK;
+    options.expert_cache_bytes = 1'000'000;
+    {
+      Model model(runtime, options);
+      CHECK(model.info().expert_cache_bytes > 900'000);
+      CHECK(model.info().expert_cache_bytes <= 1'000'000);
+      CHECK(model.info().engram_cache_bytes > 0);
+      Pool pool(model);
+      Session(pool).prefill({5, 6, 7});
+      const dsv41_metrics open = runtime.metrics();
+      CHECK(open.experts_missed >= 48);
+      CHECK(open.expert_reads >= 6 * open.experts_missed);
+      CHECK(open.expert_bytes_read > 20'000 * open.experts_missed);
+      CHECK(open.engram_rows_asked == open.engram_rows_deduplicated + open.engram_rows_hit + open.engram_rows_missed);
+      CHECK(open.engram_reads == 2 * open.engram_rows_missed);
+    }
+    CHECK(runtime.metrics().experts_missed >= 48);  // of models that are gone too
+    options.expert_cache_bytes = 1;
+    dsv41_model* none = nullptr;
+    CHECK(dsv41_model_open(runtime.get(), &options, &none, nullptr) == DSV41_INVALID_ARG);
+    options.expert_placement = options.engram_placement = DSV41_PLACE_RAM;
+    options.weight_layout = DSV41_WEIGHTS_MAPPED;
+    CHECK(Model(runtime, options).info().copied_weight_bytes > 5'000'000);
+  }
+
   TEST_CASE("a forced CPU target shows in the model") {
     auto options = make<dsv41_runtime_options>();
     options.cpu_target = DSV41_CPU_TARGET_SCALAR;

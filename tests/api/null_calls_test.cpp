@@ -600,6 +600,8 @@ TEST_SUITE("api/null_calls") {
     };
     model([](auto& x) { x.folder_size = 0; }, DSV41_INVALID_ARG);
     model([](auto& x) { x.weight_layout = 3; }, DSV41_INVALID_ARG);
+    model([](auto& x) { x.expert_placement = 4; }, DSV41_INVALID_ARG);
+    model([](auto& x) { x.engram_placement = 4; }, DSV41_INVALID_ARG);
     model([](auto& x) { x.folder = nullptr; }, DSV41_INVALID_ARG);
     model([](auto& x) { x.folder = "a\0b", x.folder_size = 3; }, DSV41_INVALID_ARG);
     model([](auto& x) { x.folder = "/no/such/folder", x.folder_size = 15; }, DSV41_NOT_FOUND);
