@@ -114,16 +114,12 @@ struct Fp8Group {
   int64_t cols;
   const TokenRows& x;
   __m512i largest;
-  int least_scale = 255, most_scale = 0;
 };
 
 DSV41_FMA_STEP void scale_strip(Fp8Group& group, int64_t col, float* to) {
-  const uint8_t scale = group.scales[col / kTileCols];
-  group.least_scale = std::min<int>(group.least_scale, scale);
-  group.most_scale = std::max<int>(group.most_scale, scale);
   __m512 values[2];
   widen(group.x, col, group.cols, values);
-  store_scaled(values, scale, to);
+  store_scaled(values, group.scales[col / kTileCols], to);
 }
 
 // The line at `col` to `out`, and meanwhile, where kAdd, the products of the line before. A chain waits for itself most of the
@@ -164,10 +160,10 @@ DSV41_FMA_STEP void add_last_strip(Fp8Group& group, int64_t col, Line<kTiles>& l
   add_columns(line, 0, kTileCols, sum);
 }
 
-// acc: [kTiles][16]. False: there are a NaN or scales that this form does not take, and acc is worth nothing.
+// acc: [kTiles][16]. False: there is a NaN, and acc is worth nothing.
 template <int kTiles>
 DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x,
-                           ScaleRange range, float* acc) {
+                           float* acc) {
   Fp8Group group = {rows, scales, cols, x, _mm512_setzero_si512()};
   __m512 sum[kTiles];
 #pragma GCC unroll 2
@@ -183,8 +179,7 @@ DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_
   if (n_lines > 0) add_columns(*line, 0, kLineStrips * kTileCols, sum);
   if (cols % kLineBytes != 0) add_last_strip(group, n_lines * kLineBytes, *before, sum);
   store_sums(sum, acc);
-  const __mmask64 is_nan = _mm512_cmpeq_epi8_mask(group.largest, _mm512_set1_epi8(static_cast<char>(254)));
-  return is_nan == 0 && range.holds(group.least_scale, group.most_scale);
+  return _mm512_cmpeq_epi8_mask(group.largest, _mm512_set1_epi8(static_cast<char>(254))) == 0;
 }
 
 // 16 columns of 16 rows: pairs[j] has columns 2 j and 2 j + 1, a dword a row.
@@ -264,8 +259,7 @@ struct PaddedRows {
 };
 
 template <int kTiles>
-DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, ScaleRange,
-                            float* acc) {
+DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, float* acc) {
   __m512 sum[kTiles];
 #pragma GCC unroll 2
   for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
@@ -290,6 +284,15 @@ DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols
 
 constexpr RowsProduct kFp8Rows[] = {fp8_rows<1>, fp8_rows<2>}, kBf16Rows[] = {bf16_rows<1>, bf16_rows<2>};
 
+bool holds(ScaleRange range, const uint8_t* scales, int64_t n) {
+  uint8_t least = 255, most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    least = std::min(least, scales[i]);
+    most = std::max(most, scales[i]);
+  }
+  return range.holds(least, most);
+}
+
 // By the number of tiles, from one on.
 const RowsProduct* products_of(CpuTarget target, WeightFormat format) {
   if (target == CpuTarget::kAvx2) return kFp8RowsAvx2;
@@ -309,7 +312,7 @@ ScaleRange mapped_scale_range(CpuTarget target, const WeightView& weight, const 
 int64_t multiply_mapped_row(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                             ScaleRange scales, const ProductOutput& out) {
   const bool is_fp8 = weight.format == WeightFormat::kFp8Tile32;
-  const int64_t row_bytes = weight.cols * (is_fp8 ? 1 : 2);
+  const int64_t row_bytes = weight.cols * (is_fp8 ? 1 : 2), n_strips = weight.cols / kTileCols;
   const RowsProduct* const products = products_of(target, weight.format);
   alignas(64) float acc[kMappedRows];
   for (int64_t row = first; row < first + n;) {
@@ -319,8 +322,9 @@ int64_t multiply_mapped_row(CpuTarget target, const WeightView& weight, int64_t 
     if (n_group == 0) return row - first;
     const MappedRows rows = {static_cast<const uint8_t*>(weight.codes) + row * row_bytes, row_bytes};
     const uint8_t* const group_scales =
-        is_fp8 ? static_cast<const uint8_t*>(weight.scales) + row / kMappedRows * (weight.cols / kTileCols) : nullptr;
-    if (!products[n_group / kTileRows - 1](rows, group_scales, weight.cols, x, scales, acc)) return row - first;
+        is_fp8 ? static_cast<const uint8_t*>(weight.scales) + row / kMappedRows * n_strips : nullptr;
+    if (is_fp8 && !holds(scales, group_scales, n_strips)) return row - first;
+    if (!products[n_group / kTileRows - 1](rows, group_scales, weight.cols, x, acc)) return row - first;
     store_outputs(acc, row, row, row + n_group, first, out);
     row += n_group;
   }

@@ -14,10 +14,9 @@ struct MappedRows {
   int64_t row_bytes;
 };
 
-// acc: [rows]. False: there are a NaN or scales that this form does not take, and acc is worth nothing. `scales`: those that all
-// rows share; null for BF16.
+// acc: [rows]. False: there is a NaN, and acc is worth nothing. `scales`: those that all rows share; null for BF16.
 using RowsProduct = bool (*)(const MappedRows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x,
-                             ScaleRange range, float* acc);
+                             float* acc);
 
 // Of 16 and of 32 rows of FP8.
 extern const RowsProduct kFp8RowsAvx2[2];

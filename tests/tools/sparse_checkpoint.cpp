@@ -70,9 +70,10 @@ class Values {
     if (layer < 0) return spec.name == "embed.weight" || spec.name == "head.weight" || spec.name == "norm.weight";
     const bool stored_wide = spec.dtype == Dtype::kBf16 || spec.dtype == Dtype::kF32;
     if (stored_wide && !has(spec.name, ".engram.")) return value_pattern(spec).has_value();
+    const int64_t expert = number_after(spec.name, ".experts.", false);
+    if (spec.dtype == Dtype::kF8E8M0 && expert < 0) return true;
     const auto& full = options_.full_layers;
     const bool is_full = std::find(full.begin(), full.end(), layer) != full.end();
-    const int64_t expert = number_after(spec.name, ".experts.", false);
     if (expert < 0) return is_full;
     if (!is_full && !options_.experts_in_all_layers) return false;
     const std::vector<int64_t> chosen = selected_experts(config_, layer, options_.n_experts);

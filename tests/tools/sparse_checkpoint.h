@@ -1,15 +1,16 @@
 // A checkpoint of the released model's exact size whose files are sparse: 510 GB long, a few GB on disk. All names,
 // shapes and dtypes are there; most of the payload are holes, which read as zeros.
 //
-//   random everywhere     embedding, head, norms, gates, sinks, mHC, compressors, keys and head weights of indexers
+//   random everywhere     embedding, head, norms, gates, sinks, mHC, compressors, keys and head weights of indexers, scales of FP8
+//                         weights but Engram rows: products of unusual scales take another way, which is slower
 //   random in full layers also attention, shared expert, Engram projection, and those routed experts that the bias of
 //                         the gate selects
 //   a few rows            Engram tables: those that the prompt `engram_tokens` hits
 //   holes                 everything else, the vision tower and the draft layers as a whole
 //
 // The gate's bias is 8 for n_experts of each layer and 0 for the others: scores lie below 5, so no other expert is
-// chosen, in layers of holes too, and a pass touches few enough pages. A hole in an FP8 or FP4 weight is a code of 0
-// with a scale byte of 0: +0 times 2^-127, hence +0. A layer of holes adds nothing to the streams but mixes them.
+// chosen, in layers of holes too, and a pass touches few enough pages. A hole in an FP8 weight is a code of 0, in an
+// FP4 weight its scale byte is 0 too: +0 times 2^-127, hence +0. A layer of holes adds nothing to the streams but mixes them.
 //
 // Shards, their names, headers and lengths are those of the release to the byte (model.md 2.1), the index's too.
 #pragma once

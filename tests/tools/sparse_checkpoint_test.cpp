@@ -172,6 +172,7 @@ TEST_SUITE("tools/sparse_checkpoint") {
       CAPTURE(name);
       CHECK(is_hole(name));
     }
+    CHECK_FALSE(is_hole("layers.2.attn.wq_a.scale"));
     const std::vector<int64_t> chosen = selected_experts(a.config(), 1, options.n_experts);
     const auto* bias = reinterpret_cast<const float*>(a.find("layers.1.ffn.gate.bias")->data);
     for (int64_t expert = 0; expert < a.config().n_routed_experts; ++expert) {
