@@ -1,13 +1,14 @@
 // Which CpuTargets this machine can run, and which one is taken where nobody names one.
 //
-// A target needs the instructions (CPUID) and an operating system that keeps their registers (XCR0). The tiles of AMX need
-// the system's word too: Linux gives a process their 8 KiB of state for each thread only when it asks (arch_prctl,
-// ARCH_REQ_XCOMP_PERM). It is asked once, when the rest fits and somebody wants to know; a refusal makes the target absent.
+// A target needs the instructions (CPUID) and an operating system that keeps their registers (XCR0). The tiles of AMX
+// need the system's word too: Linux gives a process their 8 KiB of state for each thread only when it asks (arch_prctl,
+// ARCH_REQ_XCOMP_PERM). It is asked once, when the rest fits and somebody wants to know; a refusal makes the target
+// absent.
 //
-// The choice is a fixed rule and no measurement, so that a machine gives the same bits each time it is started: tiles where
-// they are, else BF16 dot products on processors by AMD, else AVX-512, AVX2, scalar. VDPBF16PS starts twice a cycle on Zen 5, which is
-// twice the rate of FMA; on Intel's it starts every second cycle, which is half of it (measured: Xeon, family 6, model 207, bench_kernels,
-// BM_Ref_Bf16Dot beside BM_Ref_FmaF32).
+// The choice is a fixed rule and no measurement, so that a machine gives the same bits each time it is started: tiles
+// where they are, else BF16 dot products on processors by AMD, else AVX-512, AVX2, scalar. VDPBF16PS starts twice a
+// cycle on Zen 5, which is twice the rate of FMA; on Intel's it starts every second cycle, which is half of it
+// (measured: Xeon, family 6, model 207, bench_kernels, BM_Ref_Bf16Dot beside BM_Ref_FmaF32).
 #pragma once
 
 #include <cstdint>

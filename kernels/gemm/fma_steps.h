@@ -1,5 +1,5 @@
 // What the products of one token by FMA share (AVX-512), of packed weights (packed_product.cpp) and of weights in rows
-// (mapped_product.cpp), FP8 and BF16. Included by these files alone.
+// (mapped_product.cpp), FP8 and BF16; bf16_panels.cpp widens codes the same way. Included by these files alone.
 //
 // An FP8 weight's scale is a power of two, so it is multiplied into the 32 activations of a strip once for all rows that share
 // it instead of into each weight; the products are exact either way, unless a factor leaves the range of normal numbers. Ranges

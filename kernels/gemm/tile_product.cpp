@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/common/number_formats.h"
+#include "kernels/gemm/bf16_product.h"
 #include "kernels/gemm/mapped_product.h"
 #include "kernels/gemm/packed_product.h"
 #include "kernels/gemm/packed_weight.h"
@@ -178,6 +179,7 @@ ProductOutput output_at(const ProductOutput& out, int64_t i) {
 
 void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                    const ProductOutput& out) {
+  if (multiplies_in_bf16(target, weight.format)) return multiply_bf16(target, weight, first, n, x, out);
   if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
   const ScaleRange scales = mapped_scale_range(target, weight, x);
   if (scales.is_empty()) return multiply_tiles(target, weight, first, n, x, out);

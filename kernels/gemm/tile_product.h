@@ -6,6 +6,8 @@
 //                              where lo is not empty (numerics.md 2)
 //   FP8 (quantised or BF16 x)  one FMA chain per output, columns ascending, both scales folded into the factors
 //   BF16                       one FMA chain per output, columns ascending
+//
+// Targets with units for BF16 have orders of their own for FP8 and BF16 weights: bf16_product.h.
 #pragma once
 
 #include <cstdint>
