@@ -14,14 +14,17 @@ namespace dsv41::bench {
 namespace {
 
 struct Shape {
-  int64_t cols, rows;
+  int64_t cols, rows, n_tokens;
 };
-constexpr Shape kShapes[] = {{5120, 2304}, {2304, 5120}};
+constexpr Shape kShapes[] = {{5120, 2304, 8},   {5120, 2304, 32}, {5120, 2304, 64}, {5120, 2304, 128},
+                             {5120, 2304, 512}, {2304, 5120, 8},  {2304, 5120, 128}};
+constexpr size_t kPoolBytes = size_t{320} << 20;
 constexpr double kRoundFlop = 3e9;
 
-void run(benchmark::State& state, const Shape& shape, int64_t n_tokens, bool packed, int n_threads) {
+void run(benchmark::State& state, const Shape& shape, bool packed, int n_threads) {
+  const int64_t n_tokens = shape.n_tokens;
   if (!kernels::multiplies_in_integers(kernels::best_cpu_target())) return state.SkipWithError("n/a: no VNNI");
-  MatrixCopies matrices(tensor::WeightFormat::kFp4Row32, shape.rows, shape.cols, packed);
+  MatrixCopies matrices(tensor::WeightFormat::kFp4Row32, shape.rows, shape.cols, packed, kPoolBytes);
   if (!matrices.ok()) return state.SkipWithError("no memory");
   backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
   const Fp4Tokens x(n_tokens, shape.cols);
@@ -53,20 +56,17 @@ void run(benchmark::State& state, const Shape& shape, int64_t n_tokens, bool pac
 
 const bool kRegistered = [] {
   for (const Shape& shape : kShapes) {
-    for (const int64_t n_tokens : {8, 32, 64, 128, 512}) {
-      for (const bool packed : {true, false}) {
-        for (const int n_threads : {1, 2}) {
-          const std::string name = "BM_Gemm_Fp4/K:" + std::to_string(shape.cols) + "/N:" + std::to_string(shape.rows) +
-                                   "/M:" + std::to_string(n_tokens) + (packed ? "/packed" : "/mapped") +
-                                   "/threads:" + std::to_string(n_threads);
-          benchmark::RegisterBenchmark(name.c_str(),
-                                       [&shape, n_tokens, packed, n_threads](benchmark::State& state) {
-                                         run(state, shape, n_tokens, packed, n_threads);
-                                       })
-              ->Unit(benchmark::kMillisecond)
-              ->UseManualTime()
-              ->Iterations(15);
-        }
+    for (const bool packed : {true, false}) {
+      for (const int n_threads : {1, 2}) {
+        const std::string name = "BM_Gemm_Fp4/K:" + std::to_string(shape.cols) + "/N:" + std::to_string(shape.rows) +
+                                 "/M:" + std::to_string(shape.n_tokens) + (packed ? "/packed" : "/mapped") +
+                                 "/threads:" + std::to_string(n_threads);
+        benchmark::RegisterBenchmark(
+            name.c_str(),
+            [&shape, packed, n_threads](benchmark::State& state) { run(state, shape, packed, n_threads); })
+            ->Unit(benchmark::kMillisecond)
+            ->UseManualTime()
+            ->Iterations(12);
       }
     }
   }

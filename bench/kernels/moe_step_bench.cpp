@@ -342,14 +342,14 @@ const bool kRegistered = [] {
   }
   for (const int64_t n_rows : {128, 512, 2048}) {
     for (const int n_threads : {1, 2}) {
-      if (n_rows == 2048 && n_threads == 1) continue;  // takes seconds a round
+      if (n_rows != 128 && n_threads == 1) continue;  // takes seconds a round
       const std::string name =
           "BM_MoePrefillChunk/tokens:" + std::to_string(n_rows) + "/threads:" + std::to_string(n_threads);
       benchmark::RegisterBenchmark(
           name.c_str(), [n_rows, n_threads](benchmark::State& state) { run_prefill(state, n_rows, n_threads); })
           ->Unit(benchmark::kMillisecond)
           ->UseManualTime()
-          ->Iterations(n_rows == 128 ? 5 : 3);
+          ->Iterations(n_rows == 2048 ? 2 : 3);
     }
   }
   return true;

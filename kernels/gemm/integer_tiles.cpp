@@ -8,8 +8,9 @@
 // ones, four columns of 16 rows to a vector.
 //
 // The bound is half the rate of vpdpbusd, as a large activation takes two bytes; adding a block up to floats takes 4 more
-// operations beside its 16 products, which leaves 0.40. Rejected, GFLOP/s of one core for 5120 x 2304 at 8 / 64 tokens, where this
-// reaches 255 / 270 and vpdpbusd runs at 757 (measured: Xeon without AMX, 2 cores, busy, 2026-11-30, a scratch program):
+// operations beside its 16 products, which leaves 0.40. Rejected, GFLOP/s of one core at 8 / 64 tokens with weights in a
+// cache, where this reaches 224 / 250 and vpdpbusd runs at 757 (measured: Xeon without AMX, 2 cores, busy, 2026-11-30, best of some
+// runs of scratch programs):
 //
 //   16-bit activations and weights, vpdpwssd   177 / 228: no offset, but twice the bytes to decode and to load
 //   BF16, vdpbf16ps                             75 / 79: one instruction in two cycles here. Where there are two a cycle (Zen 5) as many
@@ -194,6 +195,8 @@ DSV41_STEP void add_products(const __m512i (&weights)[kSteps][kBands], int8_t co
 #pragma GCC unroll 4
       for (int t = 0; t < kBands; ++t) sums[r][t] = _mm512_dpbusd_epi32(sums[r][t], rows[t], values);
     }
+    // No loads of later steps before here: they would take registers that the sums need. 5 to 10 % at 4 and 5 tokens.
+    if constexpr (kTokens >= 4) asm volatile("" ::: "memory");
   }
 }
 
