@@ -73,6 +73,12 @@ int32_t take_token(void* user, const dsv41_token_event* event) {
   }
 }
 
+uint32_t place_of(const std::string& name) {
+  if (name == "mmap") return DSV41_PLACE_MMAP;
+  if (name == "ram") return DSV41_PLACE_RAM;
+  return name == "disk" ? DSV41_PLACE_DISK : DSV41_PLACE_AUTO;
+}
+
 }  // namespace
 
 Engine::Engine(const Options& options) : options_(options) {
@@ -96,6 +102,9 @@ Engine::Engine(const Options& options) : options_(options) {
   model_options.progress_fn = show_progress;
   model_options.progress_user = &bar;
   model_options.cancel = cancel;
+  model_options.expert_placement = place_of(options.experts);
+  model_options.engram_placement = place_of(options.engram);
+  model_options.expert_cache_bytes = options.expert_cache_bytes;
   dsv41_model* model = nullptr;
   call(dsv41_model_open, runtime, &model_options, &model);
   model_.reset(model);

@@ -54,6 +54,19 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   app.add_option("--threads", o.n_threads, "threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  const CLI::IsMember is_place({"auto", "mmap", "ram", "disk"});
+  app.add_option(
+         "--experts", o.experts,
+         "where experts lie: pages of the files (mmap), memory, or disk with a cache; auto: in memory if they fit")
+      ->check(is_place)
+      ->capture_default_str();
+  app.add_option("--engram", o.engram, "the same of the tables of Engram rows; auto: pages of the files")
+      ->check(is_place)
+      ->capture_default_str();
+  app.add_option("--expert-cache", o.expert_cache_bytes,
+                 "memory for experts from disk, as 6GB; 0: a quarter of the machine's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->type_name("BYTES");
   std::string decoder = "bounded";
   app.add_option("--decoder", decoder,
                  "decoder layers run on the last 128 tokens of a prompt (bounded) or on all (full)")

@@ -21,10 +21,12 @@ enum ExitCode : int {
 struct Options {
   std::string model = "samples/nano";
   std::string backend = "cpu";
-  uint32_t n_threads = 0;       // 0: one per core
-  bool full_decoder = false;    // --decoder full
-  uint64_t context_tokens = 0;  // 0: the model's limit, at most kDefaultContextTokens
-  uint64_t pool_tokens = 0;     // KV memory of all branches together; 0: four contexts
+  uint32_t n_threads = 0;                         // 0: one per core
+  std::string experts = "auto", engram = "auto";  // where they lie: auto, mmap, ram, disk
+  uint64_t expert_cache_bytes = 0;                // with experts from disk; 0: the library chooses
+  bool full_decoder = false;                      // --decoder full
+  uint64_t context_tokens = 0;                    // 0: the model's limit, at most kDefaultContextTokens
+  uint64_t pool_tokens = 0;                       // KV memory of all branches together; 0: four contexts
 
   // Where the conversation comes from: at most one. None: interactive on a terminal, else a prompt from stdin.
   std::optional<std::string> prompt;       // "-": stdin

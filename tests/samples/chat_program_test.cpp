@@ -189,6 +189,8 @@ TEST_SUITE("samples/chat") {
         {"plan and prompt", {"--plan", "V4-Pro", "-p", "Hi"}, 2},
         {"plan options without plan", {"-p", "Hi", "--plan-tokens", "5"}, 2},
         {"plan of a folder that is no checkpoint", {"--plan", "/"}, 3},
+        {"experts nowhere", {"-p", "Hi", "--experts", "tape"}, 2},
+        {"a cache too small for a token", {"-p", "Hi", "--experts", "disk", "--expert-cache", "1KB"}, 1},
     };
     for (const Row& row : rows) {
       CAPTURE(row.name);
@@ -198,6 +200,13 @@ TEST_SUITE("samples/chat") {
       CHECK(result.err != "");
     }
     CHECK(chat({"--help"}).exit_code == 0);
+  }
+
+  TEST_CASE("the answer is the same with experts and Engram rows from disk") {
+    const ProgramOutput result =
+        chat({"--greedy", "--experts", "disk", "--engram", "disk", "--expert-cache", "1MB", "-p", "What is 4 + 5?"});
+    REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    CHECK(result.out == greedy_answer("What is 4 + 5?") + "\n");
   }
 
   TEST_CASE("a plan of memory needs no model and names its sums and fields") {
