@@ -28,7 +28,9 @@ struct Forward::Carver {
 };
 
 Forward::Forward(const Model& model) : model_(model), config_(model.config()) {}
-Forward::~Forward() = default;
+
+// A step that ended early may have left reads into memory_ behind: they end before it goes.
+Forward::~Forward() { engram_fetches_.clear(); }
 
 Result<std::unique_ptr<Forward>> Forward::create(const Model& model, int64_t max_rows, int64_t max_positions) {
   std::unique_ptr<Forward> forward(new Forward(model));
