@@ -23,10 +23,9 @@ DSV41_DISPATCH(act_quant_rows, act_quant_body)
 void quantise_rows(CpuTarget target, const ActQuantArgs& args, int64_t begin, int64_t end) {
 #if defined(__x86_64__)
   if (has_avx512(target)) {
-    for (int64_t row = begin; row < end; ++row) {
-      act_quant_row_avx512(args.x + row * args.x_stride, args.dim, args.codes + row * args.code_stride,
-                           args.scales + row * args.scale_stride);
-    }
+    const QuantRows rows = {args.x,      args.x_stride,     args.codes, args.code_stride,
+                            args.scales, args.scale_stride, args.dim};
+    act_quant_rows_avx512(rows, begin, end);
     return;
   }
 #endif

@@ -27,11 +27,10 @@ DSV41_DISPATCH(fp4_quant_rows, fp4_quant_body)
 void quantise_rows(CpuTarget target, const Fp4QuantArgs& args, int64_t begin, int64_t end) {
 #if defined(__x86_64__)
   if (has_avx512(target)) {
-    const auto quantise = args.format == Fp4Format::kMain ? main_quant_row_avx512 : index_quant_row_avx512;
-    for (int64_t row = begin; row < end; ++row) {
-      quantise(args.x + row * args.x_stride, args.dim, args.codes + row * args.code_stride,
-               args.scales + row * args.scale_stride);
-    }
+    const QuantRows rows = {args.x,      args.x_stride,     args.codes, args.code_stride,
+                            args.scales, args.scale_stride, args.dim};
+    const auto quantise = args.format == Fp4Format::kMain ? main_quant_rows_avx512 : index_quant_rows_avx512;
+    quantise(rows, begin, end);
     return;
   }
 #endif

@@ -11,9 +11,19 @@
 
 namespace dsv41::kernels {
 
-// dim: a multiple of 32. codes: [dim] or [dim / 2] bytes, scales: [dim / 32] or [dim / 16]; one row each.
-void act_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales);
-void index_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales);
-void main_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales);
+struct QuantRows {
+  const uint16_t* x;  // [.., dim] bf16
+  int64_t x_stride;
+  uint8_t* codes;  // [.., dim], or [.., dim / 2] of FP4
+  int64_t code_stride;
+  uint8_t* scales;  // [.., dim / 32], or [.., dim / 16] of main records
+  int64_t scale_stride;
+  int64_t dim;  // a multiple of 32
+};
+
+// Rows [begin, end).
+void act_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end);
+void index_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end);
+void main_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end);
 
 }  // namespace dsv41::kernels

@@ -135,40 +135,50 @@ DSV41_ROW_STEP __m128i index_codes(__m512i x, int exponent) {
   return packed_nibbles(with_sign(index, x));
 }
 
-DSV41_AVX512 void index_row(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales) {
-  for (int64_t first = 0; first < dim; first += kChunkGroups * kVector) {
-    const int64_t n = std::min<int64_t>(kChunkGroups, (dim - first) / kVector);
+// A row of keys has few groups: those of several rows are taken together.
+DSV41_AVX512 void index_rows(const QuantRows& rows, int64_t begin, int64_t end) {
+  const int64_t n_columns = rows.dim / kVector, last = end * n_columns;
+  int64_t row = begin, column = 0;
+  for (int64_t first = begin * n_columns; first < last; first += kChunkGroups) {
+    const int64_t n = std::min<int64_t>(kChunkGroups, last - first);
+    const uint16_t* x[kChunkGroups];
+    uint8_t *codes[kChunkGroups], *scales[kChunkGroups];
     uint32_t largest[kChunkGroups] = {};
-    for (int64_t g = 0; g < n; ++g) largest[g] = largest_of_32(magnitudes(load_values(x + first + g * kVector)));
+    for (int64_t g = 0; g < n; ++g) {
+      x[g] = rows.x + row * rows.x_stride + column * kVector;
+      codes[g] = rows.codes + row * rows.code_stride + column * (kVector / 2);
+      scales[g] = rows.scales + row * rows.scale_stride + column;
+      largest[g] = largest_of_32(magnitudes(load_values(x[g])));
+      if (++column == n_columns) column = 0, ++row;
+    }
     int32_t e[kChunkGroups];
     _mm512_storeu_si512(e, exponents(largest, kIndexFloor, kInverse6));
     for (int64_t g = 0; g < n; ++g) {
-      const int64_t at = first + g * kVector;
       if (largest[g] >= kBf16Infinity || e[g] < kLeastExponent) {
-        scales[at / kVector] = index_quant_group(x + at, codes + at / 2);
+        *scales[g] = index_quant_group(x[g], codes[g]);
         continue;
       }
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + at / 2), index_codes(load_values(x + at), e[g]));
-      scales[at / kVector] = static_cast<uint8_t>(e[g] + 127);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes[g]), index_codes(load_values(x[g]), e[g]));
+      *scales[g] = static_cast<uint8_t>(e[g] + 127);
     }
   }
 }
 
 // ---- FP4 with E4M3 scales
 
-// BF16 bits of the seven thresholds times the value of an E4M3 code, exact.
-struct alignas(16) Thresholds {
-  uint16_t bits[8];
+// BF16 bits of the first four thresholds times the value of an E4M3 code, exact. The others are powers of two times these.
+struct alignas(8) Thresholds {
+  uint16_t bits[4];
 };
 
 constexpr std::array<Thresholds, 128> kThresholds = [] {
-  constexpr float kBorders[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  constexpr float kBorders[4] = {0.25f, 0.75f, 1.25f, 1.75f};
   std::array<Thresholds, 128> all{};
   for (uint32_t code = 0; code < 127; ++code) {
     const uint32_t exponent = code >> 3, mantissa = code & 7;
     float scale = static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) / 512;
     for (uint32_t i = 1; i < exponent; ++i) scale *= 2;
-    for (size_t i = 0; i < 7; ++i) {
+    for (size_t i = 0; i < 4; ++i) {
       all[code].bits[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(kBorders[i] * scale) >> 16);
     }
   }
@@ -189,21 +199,26 @@ DSV41_ROW_STEP __m512i e4m3_codes(__m512 x) {
 
 // Codes of 32 values, the first 16 with one scale and the others with another.
 DSV41_ROW_STEP __m128i main_codes(__m512i x, uint8_t low_scale, uint8_t high_scale) {
-  const __m256i both = _mm256_set_m128i(_mm_load_si128(reinterpret_cast<const __m128i*>(kThresholds[high_scale].bits)),
-                                        _mm_load_si128(reinterpret_cast<const __m128i*>(kThresholds[low_scale].bits)));
-  const __m512i a = magnitudes(x), table = _mm512_castsi256_si512(both);
+  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kThresholds[low_scale].bits));
+  const __m128i both = _mm_castps_si128(
+      _mm_loadh_pi(_mm_castsi128_ps(low), reinterpret_cast<const __m64*>(kThresholds[high_scale].bits)));
+  const __m512i a = magnitudes(x), table = _mm512_castsi128_si512(both);
   // Threshold i of the low scale in the low 16 lanes, of the high one in the others.
   const auto threshold = [&](int16_t i) DSV41_AVX512 {
-    const __m512i places = _mm512_mask_set1_epi16(_mm512_set1_epi16(i), 0xffff0000u, static_cast<int16_t>(i + 8));
+    const __m512i places = _mm512_mask_set1_epi16(_mm512_set1_epi16(i), 0xffff0000u, static_cast<int16_t>(i + 4));
     return _mm512_permutexvar_epi16(places, table);
   };
+  const auto times = [&](__m512i bits, int16_t doublings) DSV41_AVX512 {
+    return _mm512_add_epi16(bits, _mm512_set1_epi16(static_cast<int16_t>(0x80 * doublings)));
+  };
+  const __m512i one_and_quarter = threshold(2), one_and_three_quarters = threshold(3);
   __m512i index = _mm512_maskz_set1_epi16(_mm512_cmpgt_epu16_mask(a, threshold(0)), 1);
   index = add_where(_mm512_cmpge_epu16_mask(a, threshold(1)), index);
-  index = add_where(_mm512_cmpgt_epu16_mask(a, threshold(2)), index);
-  index = add_where(_mm512_cmpge_epu16_mask(a, threshold(3)), index);
-  index = add_where(_mm512_cmpgt_epu16_mask(a, threshold(4)), index);
-  index = add_where(_mm512_cmpge_epu16_mask(a, threshold(5)), index);
-  index = add_where(_mm512_cmpgt_epu16_mask(a, threshold(6)), index);
+  index = add_where(_mm512_cmpgt_epu16_mask(a, one_and_quarter), index);
+  index = add_where(_mm512_cmpge_epu16_mask(a, one_and_three_quarters), index);
+  index = add_where(_mm512_cmpgt_epu16_mask(a, times(one_and_quarter, 1)), index);         // 2.5
+  index = add_where(_mm512_cmpge_epu16_mask(a, times(one_and_three_quarters, 1)), index);  // 3.5
+  index = add_where(_mm512_cmpgt_epu16_mask(a, times(one_and_quarter, 2)), index);         // 5
   return packed_nibbles(with_sign(index, x));
 }
 
@@ -241,16 +256,20 @@ DSV41_AVX512 void main_row(const uint16_t* x, int64_t dim, uint8_t* codes, uint8
 
 }  // namespace
 
-void act_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales) {
-  act_row(x, dim, codes, scales);
+void act_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    act_row(rows.x + row * rows.x_stride, rows.dim, rows.codes + row * rows.code_stride,
+            rows.scales + row * rows.scale_stride);
+  }
 }
 
-void index_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales) {
-  index_row(x, dim, codes, scales);
-}
+void index_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end) { index_rows(rows, begin, end); }
 
-void main_quant_row_avx512(const uint16_t* x, int64_t dim, uint8_t* codes, uint8_t* scales) {
-  main_row(x, dim, codes, scales);
+void main_quant_rows_avx512(const QuantRows& rows, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    main_row(rows.x + row * rows.x_stride, rows.dim, rows.codes + row * rows.code_stride,
+             rows.scales + row * rows.scale_stride);
+  }
 }
 
 }  // namespace dsv41::kernels
