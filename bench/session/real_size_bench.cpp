@@ -38,10 +38,11 @@ constexpr int32_t kToken = 23166;
 
 const char* checkpoint_folder() { return std::getenv("DSV41_SPARSE_CHECKPOINT"); }
 
-Result<std::shared_ptr<const session::LoadedModel>> open_model(const model::OpenOptions& open = {}) {
+Result<std::shared_ptr<const session::LoadedModel>> open_model(const model::OpenOptions& open = {},
+                                                               const char* folder = checkpoint_folder()) {
   DSV41_TRY_ASSIGN(std::shared_ptr<backend::Backend> backend, backend::create_backend("cpu", {}));
   session::ModelOptions options;
-  options.folder = checkpoint_folder();
+  options.folder = folder;
   options.backend = std::move(backend);
   options.open = open;
   return session::LoadedModel::open(options);
@@ -66,13 +67,16 @@ void add_tensor(const model::Checkpoint& checkpoint, const std::string& name, st
   if (const model::StoredTensor* tensor = checkpoint.find(name)) out->push_back({tensor->data, tensor->bytes});
 }
 
-// As many experts of a layer as a token takes, of those that the gate's bias selects.
+// As many experts of a layer as a token takes, of those that the gate's bias selects, if it selects any.
 void add_experts(const model::Checkpoint& checkpoint, int64_t layer, std::vector<Bytes>* out) {
   const std::string ffn = "layers." + std::to_string(layer) + ".ffn.";
   const auto* bias = reinterpret_cast<const float*>(checkpoint.find(ffn + "gate.bias")->data);
+  const int64_t n_experts = checkpoint.config().n_routed_experts;
+  const bool selects =
+      std::count_if(bias, bias + n_experts, [](float b) { return b > 0; }) >= checkpoint.config().num_experts_per_tok;
   int64_t n = 0;
-  for (int64_t e = 0; e < checkpoint.config().n_routed_experts && n < checkpoint.config().num_experts_per_tok; ++e) {
-    if (bias[e] <= 0) continue;
+  for (int64_t e = 0; e < n_experts && n < checkpoint.config().num_experts_per_tok; ++e) {
+    if (selects && bias[e] <= 0) continue;
     ++n;
     for (const char* part : {"w1.weight", "w1.scale", "w2.weight", "w2.scale", "w3.weight", "w3.scale"})
       add_tensor(checkpoint, ffn + "experts." + std::to_string(e) + "." + part, out);
@@ -117,14 +121,15 @@ void read_all(const std::vector<Bytes>& pieces, int n_threads) {
 
 // ---- Lines
 
-// The reference of the ratio: the same weights read and added up by as many threads.
-void decode_real_size(benchmark::State& state) {
-  if (!checkpoint_folder()) return state.SkipWithError(kAbsent);
-  const auto model = open_model();
+// The reference of the ratio: the same weights read and added up by as many threads. Those of the nano model stay in the
+// caches, so that its line shows what a step costs besides.
+void decode_step(benchmark::State& state, const char* folder, std::span<const int32_t> prompt) {
+  const int32_t token = prompt.back();
+  const auto model = open_model({}, folder);
   if (!model.ok()) return state.SkipWithError(std::string(model.status().message()).c_str());
   const auto session = new_session(model.value());
-  if (!session.ok() || !session.value()->prefill({{0, 128803, kToken}}, {}, nullptr).ok() ||
-      !session.value()->decode(kToken, {}, nullptr).ok())
+  if (!session.ok() || !session.value()->prefill(prompt, {}, nullptr).ok() ||
+      !session.value()->decode(token, {}, nullptr).ok())
     return state.SkipWithError("no session");
   const std::vector<Bytes> weights = weights_of_a_token(model.value()->model().checkpoint());
   const int n_threads = model.value()->model().backend()->n_threads();
@@ -133,18 +138,26 @@ void decode_real_size(benchmark::State& state) {
   for (auto _ : state) {
     rounds.run(
         state, [&] { read_all(weights, n_threads); },
-        [&] { decoded = decoded && session.value()->decode(kToken, {}, nullptr).ok(); });
+        [&] { decoded = decoded && session.value()->decode(token, {}, nullptr).ok(); });
   }
   if (!decoded) return state.SkipWithError("decode failed");
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(total(weights)));
   state.counters["GB_a_token"] = static_cast<double>(total(weights)) / 1e9;
   rounds.report(state, 0.75);
 }
+
+void decode_real_size(benchmark::State& state) {
+  if (!checkpoint_folder()) return state.SkipWithError(kAbsent);
+  decode_step(state, checkpoint_folder(), {{0, 128803, kToken}});
+}
 BENCHMARK(decode_real_size)
     ->Name("BM_DecodeStep/real_size")
     ->Unit(benchmark::kMillisecond)
     ->UseManualTime()
     ->Iterations(5);
+
+void decode_tiny(benchmark::State& state) { decode_step(state, DSV41_SOURCE_DIR "/samples/nano", {{0, 300, 301}}); }
+BENCHMARK(decode_tiny)->Name("BM_DecodeStep/tiny")->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(100);
 
 // ---- Experts from disk
 
