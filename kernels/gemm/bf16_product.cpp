@@ -1,6 +1,7 @@
 #include "kernels/gemm/bf16_product.h"
 
 #if defined(__x86_64__)
+#include "kernels/gemm/bf16_row.h"
 #include "kernels/gemm/dot_unit.h"
 #include "kernels/gemm/panel_product.h"
 #include "kernels/gemm/tile_unit.h"
@@ -18,7 +19,7 @@ bool multiplies_in_bf16(CpuTarget target, tensor::WeightFormat format) {
 void multiply_bf16(CpuTarget target, const tensor::WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                    const ProductOutput& out) {
   if (target == CpuTarget::kAmx) return multiply_panels<TileUnit<HardwareTiles>>(weight, first, n, x, out);
-  multiply_panels<DotUnit>(weight, first, n, x, out);
+  if (!multiply_bf16_row(weight, first, n, x, out)) multiply_panels<DotUnit>(weight, first, n, x, out);
 }
 
 #else

@@ -1,11 +1,7 @@
 #include "kernels/gemm/packed_product.h"
 
-#include <algorithm>
-
-#include "kernels/gemm/packed_weight.h"
-
 #if defined(__x86_64__)
-#include "kernels/gemm/fma_steps.h"
+#include "kernels/gemm/packed_bands.h"
 #endif
 
 namespace dsv41::kernels {
@@ -16,34 +12,6 @@ namespace {
 
 using tensor::WeightFormat;
 using tensor::WeightView;
-
-constexpr int kBands = 4;                              // side by side
-constexpr int64_t kFarBytes = 4096, kNearBytes = 512;  // ahead in each: into the second cache, into the first
-constexpr int64_t kLineBytes = 64;
-
-// The line at `from` is read now. `far`: what is kFarBytes ahead, beyond the band's end in the band that follows these.
-DSV41_FMA_STEP void prefetch(const uint8_t* from, int64_t far) {
-  _mm_prefetch(reinterpret_cast<const char*>(from + far), _MM_HINT_T1);
-  _mm_prefetch(reinterpret_cast<const char*>(from + kNearBytes), _MM_HINT_T0);
-}
-
-// That distance where a strip begins at `offset` of its band and kN bands are read side by side.
-template <int kN>
-DSV41_FMA_STEP int64_t far_distance(int64_t offset, int64_t band_bytes) {
-  return offset + kFarBytes < band_bytes ? kFarBytes : kFarBytes + (kN - 1) * band_bytes;
-}
-
-// One sum a band, its lanes the band's 16 outputs.
-template <int kN>
-DSV41_FMA_STEP void set_zero(__m512 (&sum)[kN]) {
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) sum[t] = _mm512_setzero_ps();
-}
-template <int kN>
-DSV41_FMA_STEP void store_sums(const __m512 (&sum)[kN], float* acc) {
-#pragma GCC unroll 4
-  for (int t = 0; t < kN; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
-}
 
 // kN bands from `first_band` on; acc: [kN][16].
 template <int kN>
@@ -110,9 +78,8 @@ DSV41_AVX512 void bf16_bands(const WeightView& weight, int64_t first_band, const
   store_sums(sum, acc);
 }
 
-using Bands = void (*)(const WeightView&, int64_t, const TokenRows&, float*);
-constexpr Bands kFp8Bands[kBands] = {fp8_bands<1>, fp8_bands<2>, fp8_bands<3>, fp8_bands<4>};
-constexpr Bands kBf16Bands[kBands] = {bf16_bands<1>, bf16_bands<2>, bf16_bands<3>, bf16_bands<4>};
+constexpr BandsByNumber kFp8Bands = {fp8_bands<1>, fp8_bands<2>, fp8_bands<3>, fp8_bands<4>};
+constexpr BandsByNumber kBf16Bands = {bf16_bands<1>, bf16_bands<2>, bf16_bands<3>, bf16_bands<4>};
 
 }  // namespace
 
@@ -121,13 +88,7 @@ bool multiply_packed_row(CpuTarget target, const WeightView& weight, int64_t fir
   if (!has_avx512(target) || x.n_rows != 1 || weight.format == WeightFormat::kFp4Row32) return false;
   const bool is_fp8 = weight.format == WeightFormat::kFp8Tile32;
   if (is_fp8 && !plain_scales(range_of(x, weight.cols)).holds(weight.least_scale, weight.most_scale)) return false;
-  alignas(64) float acc[kBands * kTileRows];
-  for (int64_t row = first / kBandRows * kBandRows; row < first + n; row += kBands * kBandRows) {
-    const int64_t end = std::min(row + kBands * kBandRows, first + n),
-                  n_bands = (end - row + kBandRows - 1) / kBandRows;
-    (is_fp8 ? kFp8Bands : kBf16Bands)[n_bands - 1](weight, row / kBandRows, x, acc);
-    store_outputs(acc, row, std::max(row, first), end, first, out);
-  }
+  multiply_bands(is_fp8 ? kFp8Bands : kBf16Bands, weight, first, n, x, out);
   return true;
 }
 

@@ -249,6 +249,7 @@ TEST_SUITE("kernels/bf16_product") {
         };
       };
       check(run(multiply_panels<SoftwareUnit>));
+      if (kDotsHere) check(run(multiply_panels<DotUnit>));
       for (const CpuTarget target : {CpuTarget::kAvx512Bf16, CpuTarget::kAmx}) {
         if (!cpu_target_supported(target)) continue;
         check(run([target](const WeightView& w, int64_t first, int64_t n, const TokenRows& rows,
