@@ -380,10 +380,11 @@ enum {
   DSV41_CPU_TARGET_AVX2 = 2,
   DSV41_CPU_TARGET_AVX512 = 3,
   DSV41_CPU_TARGET_AVX512_BF16 = 4, /* AVX512 with FP8 and BF16 weights through BF16 dot products */
-  DSV41_CPU_TARGET_AMX = 5          /* AVX512 with FP8 and BF16 weights through BF16 tiles. Where the
+  DSV41_CPU_TARGET_AMX = 5,         /* AVX512 with FP8 and BF16 weights through BF16 tiles. Where the
                                      * processor has them, the process asks the system for their state, once, when a
                                      * target is chosen or the targets are listed: on Linux signal frames of threads
                                      * that use tiles grow by 8 KiB, and sigaltstack refuses stacks too small for that */
+  DSV41_CPU_TARGET_NEON = 16        /* any aarch64, where AUTO takes it */
 };
 /* Where the workers of the CPU backend run. Threads of the host's, which take part in the work of their calls, are never
  * moved. */
@@ -455,7 +456,7 @@ typedef struct dsv41_build_info {
   uint32_t abi_version;
   char version[32];  /* "0.1.0" */
   char backends[64]; /* names for dsv41_model_options.backends, comma-separated */
-  /* what this machine offers of "scalar", "avx2", "avx512", "avx512_bf16", "amx", comma-separated */
+  /* what this machine offers of "scalar", "avx2", "avx512", "avx512_bf16", "amx", "neon", comma-separated */
   char cpu_targets[64];
   char compiler[64];
   char codecs[32];                /* of snapshots: "none,zstd" */
@@ -1393,6 +1394,7 @@ enum {
   DSV41_CAP_CPU_AVX512 = 17,      /* DSV41_CPU_TARGET_AVX512 can be forced */
   DSV41_CAP_CPU_AVX512_BF16 = 18, /* DSV41_CPU_TARGET_AVX512_BF16 can be forced */
   DSV41_CAP_CPU_AMX = 19,         /* DSV41_CPU_TARGET_AMX can be forced */
+  DSV41_CAP_CPU_NEON = 24,        /* DSV41_CPU_TARGET_NEON can be forced */
   DSV41_CAP_DECODER_FULL = 32,
   DSV41_CAP_LOGPROBS = 33,
   DSV41_CAP_CHAT = 34, /* dsv41_chat_render, dsv41_chatparse_* */

@@ -94,6 +94,8 @@ CpuAnswers ask_cpu() {
   if (last_part >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) answers.later_eax = eax;
   if (has(answers.features, kOsxsave)) answers.kept_state = read_xcr0();
   answers.ask_for_tiles = ask_for_tiles;
+#elif defined(__aarch64__)
+  answers.has_neon = true;
 #endif
   return answers;
 }
@@ -105,11 +107,13 @@ bool fits(const CpuAnswers& answers, CpuTarget target) {
     case CpuTarget::kAvx512: return fits_avx512(answers);
     case CpuTarget::kAvx512Bf16: return fits_avx512(answers) && has(answers.later_eax, kAvx512Bf16);
     case CpuTarget::kAmx: return fits_amx(answers);
+    case CpuTarget::kNeon: return answers.has_neon;
   }
   return false;
 }
 
 CpuTarget preferred_target(const CpuAnswers& answers) {
+  if (fits(answers, CpuTarget::kNeon)) return CpuTarget::kNeon;
   if (fits(answers, CpuTarget::kAmx)) return CpuTarget::kAmx;
   if (answers.vendor == CpuVendor::kAmd && fits(answers, CpuTarget::kAvx512Bf16)) return CpuTarget::kAvx512Bf16;
   if (fits(answers, CpuTarget::kAvx512)) return CpuTarget::kAvx512;
@@ -138,6 +142,7 @@ const char* cpu_target_name(CpuTarget target) {
     case CpuTarget::kAvx512: return "avx512";
     case CpuTarget::kAvx512Bf16: return "avx512_bf16";
     case CpuTarget::kAmx: return "amx";
+    case CpuTarget::kNeon: return "neon";
   }
   return "unknown";
 }

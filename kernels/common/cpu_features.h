@@ -9,6 +9,9 @@
 // where they are, else BF16 dot products on processors by AMD, else AVX-512, AVX2, scalar. VDPBF16PS starts twice a
 // cycle on Zen 5, which is twice the rate of FMA; on Intel's it starts every second cycle, which is half of it
 // (measured: Xeon, family 6, model 207, bench_kernels, BM_Ref_Bf16Dot beside BM_Ref_FmaF32).
+//
+// On aarch64 there is nothing to ask and to choose: its procedure calls pass floats in vector registers, so whatever
+// runs there has NEON.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace dsv41::kernels {
 
 enum class CpuVendor : uint8_t { kOther, kIntel, kAmd };
 
-// What the processor and the system answer; all zero on other machines than x86-64.
+// What the processor and the system answer; all zero but for the last on other machines than x86-64.
 struct CpuAnswers {
   CpuVendor vendor = CpuVendor::kOther;  // CPUID 0
   uint32_t features = 0;                 // CPUID 1, ecx
@@ -29,6 +32,7 @@ struct CpuAnswers {
   uint32_t later_eax = 0;                // CPUID 7.1
   uint64_t kept_state = 0;               // XCR0; 0 where it cannot be read
   bool (*ask_for_tiles)() = {};          // whether the system grants their state; null: no
+  bool has_neon = false;                 // aarch64
 };
 CpuAnswers ask_cpu();
 
@@ -40,7 +44,7 @@ bool cpu_target_supported(CpuTarget target);
 // Ascending by capability; always contains kScalar.
 std::vector<CpuTarget> supported_cpu_targets();
 CpuTarget best_cpu_target();
-// "scalar", "avx2", "avx512", "avx512_bf16", "amx".
+// "scalar", "avx2", "avx512", "avx512_bf16", "amx", "neon".
 const char* cpu_target_name(CpuTarget target);
 
 }  // namespace dsv41::kernels

@@ -6,7 +6,7 @@
 // so there is no sum across lanes, and the chain of an output is the same whatever the number of token rows, tiles or
 // threads.
 //
-// Everything that is decoded is exact. The chains of the three instruction sets give the same bits: scalar multiplies
+// Everything that is decoded is exact. The chains of all instruction sets give the same bits: scalar multiplies
 // and adds where the others fuse, which is the same as long as products are exact (BF16 or narrower factors, no product
 // below 2^-126).
 #pragma once
@@ -59,6 +59,7 @@ struct TileOps {
 
 const TileOps& tile_ops(CpuTarget target);
 
-extern const TileOps kTileOpsScalar, kTileOpsAvx2, kTileOpsAvx512;
+extern const TileOps kTileOpsScalar, kTileOpsAvx2, kTileOpsAvx512,
+    kTileOpsNeon;  // but for the first, where there are such
 
 }  // namespace dsv41::kernels

@@ -1,5 +1,7 @@
 // TileOps for AVX2 with FMA and F16C. As for AVX-512, with eight rows to a transpose step; E2M1 widens through a byte
 // table of twice the value.
+#if defined(__x86_64__)
+
 #include <immintrin.h>
 
 #include "kernels/common/number_formats.h"
@@ -347,3 +349,5 @@ const TileOps kTileOpsAvx2 = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8, d
                               unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 }  // namespace dsv41::kernels
+
+#endif

@@ -4,6 +4,8 @@
 // which each column is 16 bytes in row order. E4M3 widens through binary16: a code shifted into place is the half of
 // value x 2^-8 (conversions from half ignore denormals-are-zero). E2M1 widens by a 16-entry permute. Rejected: gathers
 // (16 loads each), 256-entry tables (a load per weight).
+#if defined(__x86_64__)
+
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -312,3 +314,5 @@ const TileOps kTileOpsAvx512 = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8,
                                 unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 }  // namespace dsv41::kernels
+
+#endif

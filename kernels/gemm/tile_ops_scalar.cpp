@@ -1,4 +1,4 @@
-// TileOps as plain loops: what the AVX2 and AVX-512 versions must equal, and what they call for codes that their fast
+// TileOps as plain loops: what the AVX2, AVX-512 and NEON versions must equal, and what they call for codes that their fast
 // paths leave out.
 #include "kernels/common/e4m3_table.h"
 #include "kernels/common/number_formats.h"
@@ -127,13 +127,13 @@ const TileOps kTileOpsScalar = {widen_fp8,  split_fp8,  widen_bf16,  decode_fp8,
                                 unpack_fp8, unpack_fp4, unpack_bf16, accumulate, accumulate_scaled};
 
 const TileOps& tile_ops(CpuTarget target) {
-  switch (target) {
-    case CpuTarget::kAmx:
-    case CpuTarget::kAvx512Bf16:
-    case CpuTarget::kAvx512: return kTileOpsAvx512;
-    case CpuTarget::kAvx2: return kTileOpsAvx2;
-    case CpuTarget::kScalar: break;
-  }
+#if defined(__x86_64__)
+  if (has_avx512(target)) return kTileOpsAvx512;
+  if (target == CpuTarget::kAvx2) return kTileOpsAvx2;
+#elif defined(__aarch64__)
+  if (target == CpuTarget::kNeon) return kTileOpsNeon;
+#endif
+  (void)target;
   return kTileOpsScalar;
 }
 

@@ -88,6 +88,7 @@ int32_t dsv41_has_capability(uint32_t capability) {
     case DSV41_CAP_CPU_AVX512: return kernels::cpu_target_supported(kernels::CpuTarget::kAvx512);
     case DSV41_CAP_CPU_AVX512_BF16: return kernels::cpu_target_supported(kernels::CpuTarget::kAvx512Bf16);
     case DSV41_CAP_CPU_AMX: return kernels::cpu_target_supported(kernels::CpuTarget::kAmx);
+    case DSV41_CAP_CPU_NEON: return kernels::cpu_target_supported(kernels::CpuTarget::kNeon);
     case DSV41_CAP_DECODER_FULL:
     case DSV41_CAP_LOGPROBS:
     case DSV41_CAP_CHAT:

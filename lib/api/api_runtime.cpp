@@ -53,6 +53,7 @@ const kernels::CpuTarget* forced_target(uint32_t cpu_target) {
       {DSV41_CPU_TARGET_AVX512, kernels::CpuTarget::kAvx512},
       {DSV41_CPU_TARGET_AVX512_BF16, kernels::CpuTarget::kAvx512Bf16},
       {DSV41_CPU_TARGET_AMX, kernels::CpuTarget::kAmx},
+      {DSV41_CPU_TARGET_NEON, kernels::CpuTarget::kNeon},
   };
   for (const auto& row : kOptions) {
     if (row.option == cpu_target) return &row.target;

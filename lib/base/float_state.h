@@ -1,5 +1,11 @@
 // FloatState: the floating-point control state that kernels run under, set for a scope and put back after it. The
 // host's state is neither trusted nor changed (a host may run with other rounding or with exceptions unmasked).
+//
+// Both architectures take inputs below 2^-126 for zero and make zeros of such results, but they judge a result at different
+// moments: x86 after rounding, AArch64 before. So a product, quotient, root or fused sum between 2^-126 (1 - 2^-25) and 2^-126
+// is 2^-126 there and 0 here (seen: 0x1.0008p-63f * 0x1.fffp-64f); sums of two numbers are exact at that size. Where the bits
+// of all targets are promised to agree (E8M0 weight bytes from 41 on) nothing is that small; elsewhere each machine agrees with
+// itself, whatever the company of a token.
 #pragma once
 
 #include <cstdint>

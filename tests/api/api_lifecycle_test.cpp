@@ -477,6 +477,25 @@ TEST_SUITE("api/lifecycle") {
     Model model(runtime, kNanoFolder);
     CHECK(std::string(model.info().numeric_class).find("cpu/scalar") == 0);
   }
+
+  TEST_CASE("a CPU target can be forced where its capability says so, and is unsupported elsewhere") {
+    const struct {
+      uint32_t target, capability;
+    } rows[] = {{DSV41_CPU_TARGET_AVX2, DSV41_CAP_CPU_AVX2},
+                {DSV41_CPU_TARGET_AVX512, DSV41_CAP_CPU_AVX512},
+                {DSV41_CPU_TARGET_AVX512_BF16, DSV41_CAP_CPU_AVX512_BF16},
+                {DSV41_CPU_TARGET_AMX, DSV41_CAP_CPU_AMX},
+                {DSV41_CPU_TARGET_NEON, DSV41_CAP_CPU_NEON}};
+    for (const auto& row : rows) {
+      CAPTURE(row.target);
+      auto options = make<dsv41_runtime_options>();
+      options.cpu_target = row.target;
+      dsv41_runtime* runtime = nullptr;
+      const dsv41_status status = dsv41_runtime_create(&options, &runtime, nullptr);
+      CHECK(status == (dsv41_has_capability(row.capability) ? DSV41_OK : DSV41_UNSUPPORTED));
+      dsv41_runtime_release(runtime);
+    }
+  }
 }
 
 }  // namespace

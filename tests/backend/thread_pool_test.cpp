@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "base/float_state.h"
+#include "support/flush_denormals.h"
 #include "support/sanitizers.h"
 
 namespace dsv41::test {
@@ -204,18 +205,16 @@ TEST_SUITE("backend/thread_pool") {
     for (int i = 0; i < 50; ++i) ThreadPool pool(4, true);
   }
 
-#if defined(__x86_64__)
   TEST_CASE("the floating-point state of the host is put back") {
-    const unsigned before = _mm_getcsr();
-    _mm_setcsr(0x7f80);  // round toward zero, nothing masked off but flags
+    const uint64_t before = float_control();
+    set_float_control(kTowardZero);
     {
       FloatState state(true);
-      CHECK(_mm_getcsr() == 0x9fc0u);
+      CHECK(float_control() == kKernelControl);
     }
-    CHECK(_mm_getcsr() == 0x7f80u);
-    _mm_setcsr(before);
+    CHECK(float_control() == kTowardZero);
+    set_float_control(before);
   }
-#endif
 }
 
 }  // namespace

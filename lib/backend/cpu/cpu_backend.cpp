@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,7 +20,12 @@ namespace {
 // Raised when the order of any sum in the _cpu kernels changes.
 constexpr int kOrderVersion = 1;
 constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
-constexpr uintptr_t kSystemPage = 4096;
+
+// Bytes: 4 KiB on x86-64, up to 64 KiB on aarch64.
+uintptr_t system_page() {
+  static const uintptr_t kBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  return kBytes;
+}
 
 // What both backends share: memory is host memory, weights stay where they are.
 class HostBackend : public Backend {
@@ -49,8 +55,9 @@ class HostBackend : public Backend {
   }
 
   void discard(void* data, uint64_t bytes) override {
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kSystemPage - 1) / kSystemPage * kSystemPage;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kSystemPage * kSystemPage;
+    const uintptr_t page = system_page();
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
     if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
   }
 
@@ -75,9 +82,9 @@ class HostBackend : public Backend {
     const uint64_t padded = bytes + kArenaAlignment;
     void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw == MAP_FAILED) return nullptr;
-    const uintptr_t first = reinterpret_cast<uintptr_t>(raw);
+    const uintptr_t first = reinterpret_cast<uintptr_t>(raw), page = system_page();
     const uintptr_t aligned = (first + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-    const uintptr_t end = (aligned + bytes + kSystemPage - 1) / kSystemPage * kSystemPage;
+    const uintptr_t end = (aligned + bytes + page - 1) / page * page;
     if (aligned > first) munmap(raw, aligned - first);
     if (end < first + padded) munmap(reinterpret_cast<void*>(end), first + padded - end);
     return reinterpret_cast<void*>(aligned);
@@ -148,10 +155,10 @@ class Placer {
  public:
   Placer(const BackendOptions& options, Placement plan) : system_(system_of(options)), plan_(std::move(plan)) {
     if (plan_.memory == MemoryPlace::kAnywhere) return;
-    void* page = mmap(nullptr, kSystemPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* page = mmap(nullptr, system_page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return;
-    memory_error_ = system_.place_pages(page, kSystemPage, plan_.memory, plan_.nodes);
-    munmap(page, kSystemPage);
+    memory_error_ = system_.place_pages(page, system_page(), plan_.memory, plan_.nodes);
+    munmap(page, system_page());
     if (memory_error_) plan_.memory = MemoryPlace::kAnywhere;
   }
 

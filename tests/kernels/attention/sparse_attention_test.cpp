@@ -10,12 +10,9 @@
 #include "kernels/attention/sparse_attention_cases.h"
 #include "kernels/common/number_formats.h"
 #include "support/compare.h"
+#include "support/flush_denormals.h"
 #include "support/golden_file.h"
 #include "support/kernel_runs.h"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 namespace dsv41::test {
 namespace {
@@ -425,20 +422,18 @@ TEST_SUITE("kernels/attention/sparse_attention") {
     });
   }
 
-#if defined(__x86_64__)
   TEST_CASE("flushing denormals does not change a bit of cpu") {
     for_each_cpu_run([&](const CpuContext& context, const std::string& name) {
       CAPTURE(name);
       Fixture plain(kSparseAttentionCases[3]), flushed(kSparseAttentionCases[3]);
       run(plain.args, &context);
-      const unsigned before = _mm_getcsr();
-      _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero
-      run(flushed.args, &context);
-      _mm_setcsr(before);
+      {
+        const FlushDenormals flush;
+        run(flushed.args, &context);
+      }
       CHECK(compare_equal<uint16_t>(plain.o, flushed.o) == "");
     });
   }
-#endif
 
   TEST_CASE("bad extents are refused") {
     Fixture f(kSparseAttentionCases[1]);

@@ -56,6 +56,7 @@ const Row kRows[] = {
      "scalar avx2 avx512 avx512_bf16", CpuTarget::kAvx512},
     {"tiles, nobody to ask", answers(kIntel, kMoreAvx512, kMoreAmx, kLaterBf16, kStateTiles, nullptr),
      "scalar avx2 avx512 avx512_bf16", CpuTarget::kAvx512},
+    {"aarch64", {.has_neon = true}, "scalar neon", CpuTarget::kNeon},
 };
 
 TEST_SUITE("kernels/common/cpu_features") {
