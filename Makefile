@@ -21,7 +21,7 @@ CTEST      = ctest -j $(TEST_JOBS) --preset
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: deps all chat test check nightly fuzz bench asan tsan format install clean help setup setup-check
+.PHONY: deps all chat test check nightly fuzz aarch64 bench asan tsan format install clean help setup setup-check
 
 setup:
 	@scripts/setup.sh packages.txt
@@ -45,7 +45,7 @@ test: deps all
 	@$(CTEST) release
 
 # ctest's summary is the last thing printed.
-nightly: deps fuzz all
+nightly: deps fuzz aarch64 all
 	@$(CONFIGURE) asan >/dev/null
 	@$(BUILD) asan
 	@$(CTEST) asan_nightly
@@ -58,6 +58,14 @@ fuzz: setup-check
 	@$(CONFIGURE) fuzz >/dev/null
 	@$(BUILD) fuzz
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
+
+# The system's own package lists stay as they are: the script fetches two libraries for the other architecture by itself.
+aarch64: setup
+	@scripts/setup.sh packages-aarch64.txt
+	@scripts/aarch64_libraries.sh build-aarch64/sysroot libpcre2-dev libzstd-dev
+	@$(CONFIGURE) aarch64 >/dev/null
+	@$(BUILD) aarch64
+	@$(CTEST) aarch64
 
 bench: all
 	@scripts/bench.py run build $(BENCH_ARGS)
@@ -89,7 +97,7 @@ install: all
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-asan build-tsan build-fuzz build-aarch64
 
 help:
 	@echo "make          build everything into build/ (libraries in build/lib, programs in build/bin)"
@@ -97,8 +105,9 @@ help:
 	@echo "make chat     build, then talk with the nano model (MODEL=folder, ARGS=options of dsv41-chat)"
 	@echo "make test     build, then run the tests"
 	@echo "make check    what CI runs: format, ABI, tests, and the tests under each sanitizer"
-	@echo "make nightly  the fuzzers, then the slow tests and the whole sweeps of the others"
+	@echo "make nightly  the fuzzers, aarch64, then the slow tests and the whole sweeps of the others"
 	@echo "make fuzz     each fuzzer for FUZZ_SECONDS (default 600), from the corpora in tests/fuzz"
+	@echo "make aarch64  cross build for aarch64, its kernels and a short run of the nano model under qemu"
 	@echo "make bench    all benchmarks and a table of ratios beside their targets (BENCH_ARGS=options of Google Benchmark)"
 	@echo "make asan     tests under the address and undefined behaviour sanitizers; tsan: threads"
 	@echo "make format   clang-format all sources in place"
