@@ -374,17 +374,17 @@ enum {
 /* Instructions of the CPU backend. Each gives the same bits for a token whatever its company; between them results are
  * exact and not bit-identical, and the numeric class tells them apart. */
 enum {
-  DSV41_CPU_TARGET_AUTO =
-      0, /* AMX where it is; else AVX512_BF16 on processors by AMD; else the last of the first three */
+  /* AVX512_BF16 on processors by AMD, NEON on aarch64; else the last of the first three that the machine has */
+  DSV41_CPU_TARGET_AUTO = 0,
   DSV41_CPU_TARGET_SCALAR = 1,
   DSV41_CPU_TARGET_AVX2 = 2,
   DSV41_CPU_TARGET_AVX512 = 3,
   DSV41_CPU_TARGET_AVX512_BF16 = 4, /* AVX512 with FP8 and BF16 weights through BF16 dot products */
-  DSV41_CPU_TARGET_AMX = 5,         /* AVX512 with FP8 and BF16 weights through BF16 tiles. Where the
-                                     * processor has them, the process asks the system for their state, once, when a
-                                     * target is chosen or the targets are listed: on Linux signal frames of threads
-                                     * that use tiles grow by 8 KiB, and sigaltstack refuses stacks too small for that */
-  DSV41_CPU_TARGET_NEON = 16        /* any aarch64, where AUTO takes it */
+  /* AVX512 with FP8 and BF16 weights through BF16 tiles. By name only: no machine that has them has run the tests yet.
+   * The process asks the system for their state, once, when this target is chosen or the targets are listed: on Linux
+   * signal frames of threads that use tiles grow by 8 KiB, and sigaltstack refuses stacks too small for that. */
+  DSV41_CPU_TARGET_AMX = 5,
+  DSV41_CPU_TARGET_NEON = 16 /* any aarch64 */
 };
 /* Where the workers of the CPU backend run. Threads of the host's, which take part in the work of their calls, are never
  * moved. */
@@ -412,15 +412,16 @@ enum {
  * are the same, bit for bit. The backend "ref" has MMAP only. */
 enum {
   DSV41_PLACE_AUTO = 0, /* experts as weight_layout says, packed or mapped; Engram tables mapped */
-  DSV41_PLACE_MMAP =
-      1, /* pages of the files, that the system reads when they are touched and drops when it likes: opens
-                           at once; where memory is short, each use may wait for single pages */
-  DSV41_PLACE_RAM =
-      2, /* all in memory of ours, on large pages, read when the model opens (experts packed where the other
-                           weights are): never waits; DSV41_NO_MEMORY where it does not fit */
-  DSV41_PLACE_DISK = 3 /* in the files, past the system's cache: what a step needs is read while the step computes, many
-                           pieces at a time, and a cache of bounded size keeps what was used last: memory is bounded, and a
-                           step takes as long as the disk needs for what the cache lacks */
+  /* Pages of the files, that the system reads when they are touched and drops when it likes: opens at once; where memory
+   * is short, each use may wait for single pages. */
+  DSV41_PLACE_MMAP = 1,
+  /* All in memory of ours, on large pages, read when the model opens (experts packed where the other weights are): never
+   * waits; DSV41_NO_MEMORY where it does not fit. */
+  DSV41_PLACE_RAM = 2,
+  /* In the files, past the system's cache: what a step needs is read while the step computes, many pieces at a time, and
+   * a cache of bounded size keeps what was used last. Memory is bounded, and a step takes as long as the disk needs for
+   * what the cache lacks. */
+  DSV41_PLACE_DISK = 3
 };
 enum {
   DSV41_DECODER_BOUNDED = 0, /* prefill runs the decoder half on the last 128 tokens of the call: the model's way */
@@ -502,9 +503,9 @@ typedef struct dsv41_model_options {
   dsv41_cancel* cancel;      /* NULL: none. Must live during the call */
   uint32_t expert_placement; /* DSV41_PLACE_*: the routed experts */
   uint32_t engram_placement; /* DSV41_PLACE_*: the tables of Engram rows */
-  uint64_t
-      expert_cache_bytes; /* with DISK: for experts that were used; 0: a quarter of the memory of the machine. Less than
-                                  the experts of one token take: DSV41_INVALID_ARG */
+  /* With DISK: for experts that were used; 0: a quarter of the memory of the machine. Less than the experts of one token
+   * take: DSV41_INVALID_ARG. */
+  uint64_t expert_cache_bytes;
   uint64_t engram_cache_bytes; /* with DISK: for rows that were used; 0: a 64th of the memory of the machine */
   uint64_t reserved[5];
 } dsv41_model_options;
@@ -1459,9 +1460,9 @@ DSV41_API dsv41_status dsv41_model_fingerprint(dsv41_model* model, dsv41_fingerp
 DSV41_API void dsv41_model_release(dsv41_model* model);
 
 /* Computes the memory of sessions and weights from a model's name or its config.json, into *out (not NULL): arithmetic
- * alone, no checkpoint. The V4 models are there to size machines; this library does not run them. options: NULL for one session
- * of V4.1-Flash at its full length. Codes: UNSUPPORTED (kv_format), LIMIT (n_tokens above max_tokens, more than 2^64
- * bytes), and for a path NOT_FOUND, IO, PERMISSION, CHECKPOINT, CHECKPOINT_UNSUPPORTED. Any thread. Since 0.1. */
+ * alone, no checkpoint. The V4 models are there to size machines; this library does not run them. options: NULL for one
+ * session of V4.1-Flash at its full length. Codes: UNSUPPORTED (kv_format), LIMIT (n_tokens above max_tokens, more than
+ * 2^64 bytes), and for a path NOT_FOUND, IO, PERMISSION, CHECKPOINT, CHECKPOINT_UNSUPPORTED. Any thread. Since 0.1. */
 DSV41_API dsv41_status dsv41_model_plan(dsv41_runtime* runtime, const dsv41_plan_options* options, dsv41_plan* out,
                                         dsv41_error* error);
 

@@ -47,7 +47,7 @@ const Row kRows[] = {
      CpuTarget::kAvx512Bf16},
     {"BF16 without AVX-512", answers(kAmd, kMoreAvx2, 0, kLaterBf16, kState512), "scalar avx2", CpuTarget::kAvx2},
     {"tiles", answers(kIntel, kMoreAvx512, kMoreAmx, kLaterBf16, kStateTiles), "scalar avx2 avx512 avx512_bf16 amx",
-     CpuTarget::kAmx},
+     CpuTarget::kAvx512},
     {"tiles of integers only", answers(kIntel, kMoreAvx512, kMoreAmx & ~(1u << 22), kLaterBf16, kStateTiles),
      "scalar avx2 avx512 avx512_bf16", CpuTarget::kAvx512},
     {"tiles, data not kept", answers(kIntel, kMoreAvx512, kMoreAmx, kLaterBf16, 0x200e7),
