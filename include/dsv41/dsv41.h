@@ -374,13 +374,13 @@ enum {
 /* Instructions of the CPU backend. Each gives the same bits for a token whatever its company; between them results are
  * exact and not bit-identical, and the numeric class tells them apart. */
 enum {
-  /* AVX512_BF16 on processors by AMD, NEON on aarch64; else the last of the first three that the machine has */
+  /* NEON on aarch64, else the last of the three that follow which the machine has; the others by name only */
   DSV41_CPU_TARGET_AUTO = 0,
   DSV41_CPU_TARGET_SCALAR = 1,
   DSV41_CPU_TARGET_AVX2 = 2,
   DSV41_CPU_TARGET_AVX512 = 3,
   DSV41_CPU_TARGET_AVX512_BF16 = 4, /* AVX512 with FP8 and BF16 weights through BF16 dot products */
-  /* AVX512 with FP8 and BF16 weights through BF16 tiles. By name only: no machine that has them has run the tests yet.
+  /* AVX512 with FP8 and BF16 weights through BF16 tiles. No machine that has them has run the tests yet.
    * The process asks the system for their state, once, when this target is chosen or the targets are listed: on Linux
    * signal frames of threads that use tiles grow by 8 KiB, and sigaltstack refuses stacks too small for that. */
   DSV41_CPU_TARGET_AMX = 5,

@@ -114,7 +114,6 @@ bool fits(const CpuAnswers& answers, CpuTarget target) {
 
 CpuTarget preferred_target(const CpuAnswers& answers) {
   if (fits(answers, CpuTarget::kNeon)) return CpuTarget::kNeon;
-  if (answers.vendor == CpuVendor::kAmd && fits(answers, CpuTarget::kAvx512Bf16)) return CpuTarget::kAvx512Bf16;
   if (fits(answers, CpuTarget::kAvx512)) return CpuTarget::kAvx512;
   return fits(answers, CpuTarget::kAvx2) ? CpuTarget::kAvx2 : CpuTarget::kScalar;
 }

@@ -5,11 +5,11 @@
 // ARCH_REQ_XCOMP_PERM). It is asked once, when the rest fits and somebody wants to know; a refusal makes the target
 // absent.
 //
-// The choice is a fixed rule and no measurement, so that a machine gives the same bits each time it is started: BF16 dot
-// products on processors by AMD, else AVX-512, AVX2, scalar. VDPBF16PS starts twice a cycle on Zen 5, which is twice the
-// rate of FMA; on Intel's it starts every second cycle, which is half of it (measured: Xeon, family 6, model 207,
-// bench_kernels, BM_Ref_Bf16Dot beside BM_Ref_FmaF32). Tiles are taken only by name as long as no machine that has them
-// has run the tests.
+// The choice is a fixed rule and no measurement, so that a machine gives the same bits each time it is started: AVX-512,
+// else AVX2, else scalar. The units for BF16 are taken by name only. VDPBF16PS starts every second cycle on Intel's
+// processors, which is half the rate of FMA (measured: Xeon, family 6, model 207, bench_kernels, BM_Ref_Bf16Dot beside
+// BM_Ref_FmaF32); on Zen 5 it starts twice a cycle, but one token times mapped weights, the larger part of a decode, has
+// no direct form with it. Tiles have not run on any machine that has them.
 //
 // On aarch64 there is nothing to ask and to choose: its procedure calls pass floats in vector registers, so whatever
 // runs there has NEON.

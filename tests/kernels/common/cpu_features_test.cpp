@@ -44,7 +44,7 @@ const Row kRows[] = {
     {"BF16 by Intel", answers(kIntel, kMoreAvx512, 0, kLaterBf16, kState512), "scalar avx2 avx512 avx512_bf16",
      CpuTarget::kAvx512},
     {"BF16 by AMD", answers(kAmd, kMoreAvx512, 0, kLaterBf16, kState512), "scalar avx2 avx512 avx512_bf16",
-     CpuTarget::kAvx512Bf16},
+     CpuTarget::kAvx512},
     {"BF16 without AVX-512", answers(kAmd, kMoreAvx2, 0, kLaterBf16, kState512), "scalar avx2", CpuTarget::kAvx2},
     {"tiles", answers(kIntel, kMoreAvx512, kMoreAmx, kLaterBf16, kStateTiles), "scalar avx2 avx512 avx512_bf16 amx",
      CpuTarget::kAvx512},
