@@ -7,7 +7,8 @@
 #include <cstring>
 
 #include "kernels/common/e4m3_table.h"
-#include "kernels/gemm/fma_steps.h"
+#include "kernels/common/number_formats.h"
+#include "kernels/gemm/e4m3_steps.h"
 #include "kernels/gemm/packed_weight.h"
 
 namespace dsv41::kernels {
@@ -17,10 +18,7 @@ using tensor::WeightFormat;
 using tensor::WeightLayout;
 using tensor::WeightView;
 
-#define DSV41_PANEL static inline __attribute__((always_inline)) DSV41_AVX512
-
 constexpr int kLineValues = 32, kLines = kTileCols / 2;
-constexpr uint8_t kLargestFastScale = 246;  // 2^8 * 2^(byte - 127) is finite up to here
 constexpr int64_t kCacheLine = 64, kPanelCols = kPanelStrips * kTileCols;
 constexpr int64_t kFarBytes = 4096;  // ahead in packed codes: the strips of the panel after this one
 
@@ -29,24 +27,24 @@ uint16_t scaled_value(uint8_t code, uint8_t scale) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(kE4m3Values[code] * e8m0_to_f32(scale)) >> 16);
 }
 
-DSV41_PANEL bool has_nan(__m256i codes) {
+DSV41_AVX512_STEP bool has_nan(__m256i codes) {
   const __m256i seven_bits = _mm256_set1_epi8(0x7f);
   return _mm256_cmpeq_epi8_mask(_mm256_and_si256(codes, seven_bits), seven_bits) != 0;
 }
 
 // 32 codes times factor x 2^-8 as floats: the first 16, the others.
-DSV41_PANEL void widen(__m256i codes, __m512 factor, __m512& first, __m512& second) {
+DSV41_AVX512_STEP void widen(__m256i codes, __m512 factor, __m512& first, __m512& second) {
   const __m512i halves = e4m3_halves(codes);
   first = _mm512_mul_ps(low_floats(halves), factor);
   second = _mm512_mul_ps(high_floats(halves), factor);
 }
 
 // 2^8 * 2^(byte - 127) of fast scales.
-DSV41_PANEL __m512 scale_factor(uint8_t byte) { return _mm512_castsi512_ps(_mm512_set1_epi32((byte + 8) << 23)); }
+DSV41_AVX512_STEP __m512 scale_factor(uint8_t byte) { return _mm512_castsi512_ps(_mm512_set1_epi32((byte + 8) << 23)); }
 
 // ------------------------------------------------------------------------------------------------------------ tokens
 
-DSV41_PANEL void fill_codes(const uint8_t* codes, uint8_t scale, uint16_t* to) {
+DSV41_AVX512_STEP void fill_codes(const uint8_t* codes, uint8_t scale, uint16_t* to) {
   const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
   if (scale > kLargestFastScale || has_nan(c)) {
     for (int i = 0; i < kTileCols; ++i) to[i] = scaled_value(codes[i], scale);
@@ -64,21 +62,11 @@ DSV41_PANEL void fill_codes(const uint8_t* codes, uint8_t scale, uint16_t* to) {
 // ----------------------------------------------------------------------------------------------------------- weights
 
 // A line from 32 codes: 16 of the even column, 16 of the odd one.
-DSV41_PANEL __m512i line_of(__m256i codes, __m512 even_factor, __m512 odd_factor) {
+DSV41_AVX512_STEP __m512i line_of(__m256i codes, __m512 even_factor, __m512 odd_factor) {
   const __m512i halves = e4m3_halves(codes);
   const __m512 even = _mm512_mul_ps(low_floats(halves), even_factor);
   const __m512 odd = _mm512_mul_ps(high_floats(halves), odd_factor);
   return _mm512_mask_mov_epi16(_mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xaaaaaaaa, _mm512_castps_si512(odd));
-}
-
-// Bytes of rows first, first + 4, first + 8, first + 12, one to a 128-bit lane.
-DSV41_PANEL __m512i load_rows(const uint8_t* const* rows, int first, int64_t offset) {
-  const auto load = [&](int row)
-                        DSV41_AVX512 { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
-  __m512i z = _mm512_castsi128_si512(load(first));
-  z = _mm512_inserti32x4(z, load(first + 4), 1);
-  z = _mm512_inserti32x4(z, load(first + 8), 2);
-  return _mm512_inserti32x4(z, load(first + 12), 3);
 }
 
 // 16 rows of a weight that lies in rows; rows beyond the last one repeat it.
@@ -102,7 +90,7 @@ RowTile row_tile(const WeightView& weight, int64_t row, int64_t end) {
 
 // Fetches the cache line that stands at `offset` of each row in the next panel of columns, or, behind the rows' ends,
 // in the rows that come after these. Rows are far apart: no hardware follows so many streams.
-DSV41_PANEL void fetch_ahead(const RowTile& tile, int64_t offset, int64_t panel_bytes, int64_t row_bytes) {
+DSV41_AVX512_STEP void fetch_ahead(const RowTile& tile, int64_t offset, int64_t panel_bytes, int64_t row_bytes) {
   if (offset % kCacheLine != 0) return;
   const int64_t ahead = offset + panel_bytes + (offset + panel_bytes < row_bytes ? 0 : (kPanelOutputs - 1) * row_bytes);
   for (const uint8_t* const row : tile.rows) _mm_prefetch(reinterpret_cast<const char*>(row + ahead), _MM_HINT_T1);
@@ -117,7 +105,7 @@ void fill_unusual_strip(const RowTile& tile, int64_t col, uint16_t* to) {
 }
 
 // The strip's factor for each of the 16 rows; false where a scale is at the end of the range.
-DSV41_PANEL bool row_factors(const RowTile& tile, int64_t strip, __m512& factors) {
+DSV41_AVX512_STEP bool row_factors(const RowTile& tile, int64_t strip, __m512& factors) {
   if (tile.scales[0] == tile.scales[kTileRows - 1]) {  // they mostly share one
     factors = scale_factor(tile.scales[0][strip]);
     return tile.scales[0][strip] <= kLargestFastScale;
@@ -133,17 +121,6 @@ DSV41_PANEL bool row_factors(const RowTile& tile, int64_t strip, __m512& factors
   return all_fast;
 }
 
-// Four columns of 16 codes each out of 16 rows of 16 codes: columns[i], 128-bit lane j is column 4 i + j.
-DSV41_PANEL void transpose_codes(const __m512i (&rows)[4], __m512i (&columns)[4]) {
-  const __m512i by_lane = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i a = _mm512_unpacklo_epi8(rows[0], rows[1]), b = _mm512_unpackhi_epi8(rows[0], rows[1]);
-  const __m512i c = _mm512_unpacklo_epi8(rows[2], rows[3]), d = _mm512_unpackhi_epi8(rows[2], rows[3]);
-  columns[0] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(a, c));
-  columns[1] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(a, c));
-  columns[2] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(b, d));
-  columns[3] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(b, d));
-}
-
 DSV41_AVX512 void fill_fp8_strip(const RowTile& tile, int64_t col, int64_t cols, uint16_t* to) {
   fetch_ahead(tile, col, kPanelCols, cols);
   __m512 factors;
@@ -155,7 +132,7 @@ DSV41_AVX512 void fill_fp8_strip(const RowTile& tile, int64_t col, int64_t cols,
       rows[i] = load_rows(tile.rows, i, col + half * 16);
       is_usual &= _mm512_cmpeq_epi8_mask(_mm512_and_si512(rows[i], seven_bits), seven_bits) == 0;
     }
-    transpose_codes(rows, columns);
+    transpose_bytes(rows, columns);
     for (int i = 0; i < 4; ++i) {
       uint16_t* const line = to + (half * 8 + i * 2) * kLineValues;
       _mm512_store_si512(line, line_of(_mm512_castsi512_si256(columns[i]), factors, factors));
@@ -222,8 +199,6 @@ const uint16_t* packed_panel(const WeightView& weight, int64_t row, int64_t col,
   }
   return panel;
 }
-
-#undef DSV41_PANEL
 
 }  // namespace
 

@@ -14,7 +14,7 @@ using tensor::WeightFormat;
 using tensor::WeightView;
 
 // The upper halves of 32 floats, which are BF16 values already.
-DSV41_FMA_STEP __m512i upper_words(__m512 first, __m512 second) {
+DSV41_AVX512_STEP __m512i upper_words(__m512 first, __m512 second) {
   alignas(64) static constexpr uint16_t kUpperWords[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                                            23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                                            45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
@@ -23,7 +23,7 @@ DSV41_FMA_STEP __m512i upper_words(__m512 first, __m512 second) {
 }
 
 // The line of 16 codes of an even and 16 of an odd column, x 2^-8.
-DSV41_FMA_STEP __m512i line_of(const uint8_t* codes) {
+DSV41_AVX512_STEP __m512i line_of(const uint8_t* codes) {
   const __m512i halves = e4m3_halves(_mm256_load_si256(reinterpret_cast<const __m256i*>(codes)));
   const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(low_floats(halves)), 16);
   return _mm512_mask_mov_epi16(even, 0xaaaaaaaa, _mm512_castps_si512(high_floats(halves)));

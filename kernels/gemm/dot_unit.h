@@ -2,15 +2,9 @@
 // bf16_product.h gives the order of a sum. Included by files with code for x86-64 alone.
 #pragma once
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
 #include <cstdint>
 
+#include "base/x86_intrinsics.h"
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/gemm/bf16_panels.h"
 

@@ -1,31 +1,23 @@
 // What the products of one token by FMA share (AVX-512), of packed weights (packed_product.cpp) and of weights in rows
-// (mapped_product.cpp), FP8 and BF16; bf16_panels.cpp widens codes the same way. Included by these files alone.
+// (mapped_product.cpp), FP8 and BF16.
 //
 // An FP8 weight's scale is a power of two, so it is multiplied into the 32 activations of a strip once for all rows that share
 // it instead of into each weight; the products are exact either way, unless a factor leaves the range of normal numbers. Ranges
 // are therefore looked at: of the activations at each call, of the scales where they are read.
 #pragma once
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
+#include "kernels/gemm/e4m3_steps.h"
 #include "kernels/gemm/scale_range.h"
 #include "kernels/gemm/tile_product.h"
-
-#define DSV41_FMA_STEP static inline __attribute__((always_inline)) DSV41_AVX512
 
 namespace dsv41::kernels {
 
 // Bytes [at, at + 64) of a row, zeros from its end on.
-DSV41_FMA_STEP __m512i load_bytes(const uint8_t* row, int64_t at, int64_t n) {
+DSV41_AVX512_STEP __m512i load_bytes(const uint8_t* row, int64_t at, int64_t n) {
   const __mmask64 present = n - at >= 64 ? ~uint64_t{0} : ~uint64_t{0} >> (64 - (n - at));
   return _mm512_maskz_loadu_epi8(present, row + at);
 }
@@ -69,16 +61,8 @@ inline ExponentRange range_of(const TokenRows& x, int64_t cols) {
   return x.quantised ? range_of_codes(x.codes[0], x.scales[0], cols) : range_of_values(x.values[0], cols);
 }
 
-// Values x 2^-8 of 32 codes, NaN codes apart.
-DSV41_FMA_STEP __m512i e4m3_halves(__m256i codes) {
-  const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 7);
-  return _mm512_and_si512(wide, _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
-}
-DSV41_FMA_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
-DSV41_FMA_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
-
 // The strip's activations as floats; columns from `cols` on are zero.
-DSV41_FMA_STEP void widen(const TokenRows& x, int64_t col, int64_t cols, __m512 (&values)[2]) {
+DSV41_AVX512_STEP void widen(const TokenRows& x, int64_t col, int64_t cols, __m512 (&values)[2]) {
   if (x.quantised) {
     const __m512i halves = e4m3_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.codes[0] + col)));
     const __m512 factor = _mm512_set1_ps(e8m0_to_f32(x.scales[0][col / kTileCols]));
@@ -103,7 +87,7 @@ inline const float* from_memory(const float* values) {
 }
 
 // values x 2^8 x 2^(scale - 127), the factor of weights that are kept x 2^-8.
-DSV41_FMA_STEP void store_scaled(const __m512 (&values)[2], uint8_t scale, float* to) {
+DSV41_AVX512_STEP void store_scaled(const __m512 (&values)[2], uint8_t scale, float* to) {
   const __m512 factor = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_set1_epi32(scale + 8), 23));
   _mm512_store_ps(to, _mm512_mul_ps(values[0], factor));
   _mm512_store_ps(to + 16, _mm512_mul_ps(values[1], factor));

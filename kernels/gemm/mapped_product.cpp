@@ -23,10 +23,10 @@ using tensor::WeightView;
 constexpr int64_t kLineBytes = 64;
 constexpr int kLineStrips = static_cast<int>(kLineBytes / kTileCols);  // of codes
 
-DSV41_FMA_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
+DSV41_AVX512_STEP void prefetch(const uint8_t* line) { _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1); }
 
 // 32 bytes of two rows.
-DSV41_FMA_STEP __m512i load_pair(const uint8_t* low, const uint8_t* high) {
+DSV41_AVX512_STEP __m512i load_pair(const uint8_t* low, const uint8_t* high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low))),
                             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)), 1);
 }
@@ -39,8 +39,8 @@ struct alignas(64) Halves {
 // `largest`: maxima of twice the codes without their sign, which are 254 for NaN codes alone. `between`(i) is called eight times
 // on the way.
 template <bool kFetch, class Between>
-DSV41_FMA_STEP void widen_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, Halves& out, __m512i& largest,
-                                const Between& between) {
+DSV41_AVX512_STEP void widen_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, Halves& out, __m512i& largest,
+                                   const Between& between) {
   __m512i z[8], twos[8], fours[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i, step(low, row_bytes)) {
@@ -87,7 +87,7 @@ struct alignas(64) Line {
 };
 
 template <int kTiles>
-DSV41_FMA_STEP void add_columns(const Line<kTiles>& line, int begin, int n, __m512 (&sum)[kTiles]) {
+DSV41_AVX512_STEP void add_columns(const Line<kTiles>& line, int begin, int n, __m512 (&sum)[kTiles]) {
 #pragma GCC unroll 8
   for (int c = begin; c < begin + n; ++c) {
     const int strip = c / kTileCols, half = c % kTileCols / 16;
@@ -102,7 +102,7 @@ DSV41_FMA_STEP void add_columns(const Line<kTiles>& line, int begin, int n, __m5
 }
 
 template <int kTiles>
-DSV41_FMA_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
+DSV41_AVX512_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
 #pragma GCC unroll 2
   for (int t = 0; t < kTiles; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
 }
@@ -116,7 +116,7 @@ struct Fp8Group {
   __m512i largest;
 };
 
-DSV41_FMA_STEP void scale_strip(Fp8Group& group, int64_t col, float* to) {
+DSV41_AVX512_STEP void scale_strip(Fp8Group& group, int64_t col, float* to) {
   __m512 values[2];
   widen(group.x, col, group.cols, values);
   store_scaled(values, group.scales[col / kTileCols], to);
@@ -125,8 +125,8 @@ DSV41_FMA_STEP void scale_strip(Fp8Group& group, int64_t col, float* to) {
 // The line at `col` to `out`, and meanwhile, where kAdd, the products of the line before. A chain waits for itself most of the
 // time: between its steps there is room for the transposes.
 template <bool kAdd, int kTiles>
-DSV41_FMA_STEP void take_line(Fp8Group& group, int64_t col, Line<kTiles>& out, const Line<kTiles>& before,
-                              __m512 (&sum)[kTiles]) {
+DSV41_AVX512_STEP void take_line(Fp8Group& group, int64_t col, Line<kTiles>& out, const Line<kTiles>& before,
+                                 __m512 (&sum)[kTiles]) {
   constexpr int kParts = kTiles * kLineStrips, kColumns = kLineStrips * kTileCols / kParts / 8;
   const int64_t row_bytes = group.rows.row_bytes, ahead = ahead_in_rows(col, row_bytes, kMappedRows);
 #pragma GCC unroll 2
@@ -150,7 +150,7 @@ DSV41_FMA_STEP void take_line(Fp8Group& group, int64_t col, Line<kTiles>& out, c
 
 // Half a line, which is what is left of rows of an odd number of strips.
 template <int kTiles>
-DSV41_FMA_STEP void add_last_strip(Fp8Group& group, int64_t col, Line<kTiles>& line, __m512 (&sum)[kTiles]) {
+DSV41_AVX512_STEP void add_last_strip(Fp8Group& group, int64_t col, Line<kTiles>& line, __m512 (&sum)[kTiles]) {
   scale_strip(group, col, line.x);
 #pragma GCC unroll 2
   for (int t = 0; t < kTiles; ++t) {
@@ -184,7 +184,7 @@ DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_
 
 // 16 columns of 16 rows: pairs[j] has columns 2 j and 2 j + 1, a dword a row.
 template <bool kFetch>
-DSV41_FMA_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&pairs)[8]) {
+DSV41_AVX512_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&pairs)[8]) {
   __m512i z[8], twos[8], fours[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i, step(low, row_bytes)) {  // rows 0-3 with 4-7, then 8-11 with 12-15
@@ -218,8 +218,8 @@ DSV41_FMA_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ah
 
 // 32 columns, which begin at `rows`.
 template <int kTiles>
-DSV41_FMA_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ahead, const float* x,
-                              __m512 (&sum)[kTiles]) {
+DSV41_AVX512_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ahead, const float* x,
+                                 __m512 (&sum)[kTiles]) {
   const __m512i high_words = _mm512_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {

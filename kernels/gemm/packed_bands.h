@@ -12,25 +12,25 @@ inline constexpr int64_t kFarBytes = 4096, kNearBytes = 512;  // ahead in each: 
 inline constexpr int64_t kLineBytes = 64;
 
 // The line at `from` is read now. `far`: what is kFarBytes ahead, beyond the band's end in the band that follows these.
-DSV41_FMA_STEP void prefetch(const uint8_t* from, int64_t far) {
+DSV41_AVX512_STEP void prefetch(const uint8_t* from, int64_t far) {
   _mm_prefetch(reinterpret_cast<const char*>(from + far), _MM_HINT_T1);
   _mm_prefetch(reinterpret_cast<const char*>(from + kNearBytes), _MM_HINT_T0);
 }
 
 // That distance where a strip begins at `offset` of its band and kN bands are read side by side.
 template <int kN>
-DSV41_FMA_STEP int64_t far_distance(int64_t offset, int64_t band_bytes) {
+DSV41_AVX512_STEP int64_t far_distance(int64_t offset, int64_t band_bytes) {
   return offset + kFarBytes < band_bytes ? kFarBytes : kFarBytes + (kN - 1) * band_bytes;
 }
 
 // One sum a band, its lanes the band's 16 outputs.
 template <int kN>
-DSV41_FMA_STEP void set_zero(__m512 (&sum)[kN]) {
+DSV41_AVX512_STEP void set_zero(__m512 (&sum)[kN]) {
 #pragma GCC unroll 4
   for (int t = 0; t < kN; ++t) sum[t] = _mm512_setzero_ps();
 }
 template <int kN>
-DSV41_FMA_STEP void store_sums(const __m512 (&sum)[kN], float* sums) {
+DSV41_AVX512_STEP void store_sums(const __m512 (&sum)[kN], float* sums) {
 #pragma GCC unroll 4
   for (int t = 0; t < kN; ++t) _mm512_store_ps(sums + t * kTileRows, sum[t]);
 }

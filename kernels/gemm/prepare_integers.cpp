@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/x86_intrinsics.h"
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/gemm/fp4_integers.h"
-
-#if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#endif
 
 namespace dsv41::kernels {
 namespace {

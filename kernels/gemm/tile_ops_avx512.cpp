@@ -6,37 +6,16 @@
 // (16 loads each), 256-entry tables (a load per weight).
 #if defined(__x86_64__)
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
+#include "kernels/gemm/e4m3_steps.h"
 #include "kernels/gemm/tile_ops.h"
 
 namespace dsv41::kernels {
 namespace {
 
-#define DSV41_TILE static inline __attribute__((always_inline)) DSV41_AVX512
-
-constexpr uint8_t kLargestFastScale = 246;  // 2^8 * 2^(byte - 127) is finite up to here
-
-// Bytes of rows first, first + 4, first + 8, first + 12, one to a 128-bit lane.
-DSV41_TILE __m512i load_rows(const void* const* rows, int first, int64_t offset) {
-  const auto load = [&](int row) DSV41_AVX512 {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(rows[row]) + offset));
-  };
-  __m512i z = _mm512_castsi128_si512(load(first));
-  z = _mm512_inserti32x4(z, load(first + 4), 1);
-  z = _mm512_inserti32x4(z, load(first + 8), 2);
-  return _mm512_inserti32x4(z, load(first + 12), 3);
-}
-
 // The scale bytes of the strip at `col`; the 16 rows of an FP8 tile mostly share one.
-DSV41_TILE __m128i load_scales(const uint8_t* const* scales, int64_t col) {
+DSV41_AVX512_STEP __m128i load_scales(const uint8_t* const* scales, int64_t col) {
   const int64_t strip = col / kTileCols;
   if (scales[0] == scales[kTileRows - 1]) return _mm_set1_epi8(static_cast<char>(scales[0][strip]));
   alignas(16) uint8_t bytes[kTileRows];
@@ -44,28 +23,8 @@ DSV41_TILE __m128i load_scales(const uint8_t* const* scales, int64_t col) {
   return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes));
 }
 
-// columns[i], 128-bit lane j: the 16 bytes, in row order, of column 4 i + j.
-DSV41_TILE void transpose_bytes(const __m512i (&rows)[4], __m512i (&columns)[4]) {
-  const __m512i by_lane = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i a = _mm512_unpacklo_epi8(rows[0], rows[1]), b = _mm512_unpackhi_epi8(rows[0], rows[1]);
-  const __m512i c = _mm512_unpacklo_epi8(rows[2], rows[3]), d = _mm512_unpackhi_epi8(rows[2], rows[3]);
-  columns[0] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(a, c));
-  columns[1] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(a, c));
-  columns[2] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(b, d));
-  columns[3] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(b, d));
-}
-
-// Halves of value x 2^-8 of 32 codes; NaN codes give 1.875.
-DSV41_TILE __m512i e4m3_halves(__m256i codes) {
-  const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 7);
-  return _mm512_and_si512(wide, _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
-}
-
-DSV41_TILE __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
-DSV41_TILE __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
-
 // One row of 32 codes times 2^(scale - 127), NaN kept.
-DSV41_TILE void widen_row(const uint8_t* codes, uint8_t scale, __m512& first, __m512& second) {
+DSV41_AVX512_STEP void widen_row(const uint8_t* codes, uint8_t scale, __m512& first, __m512& second) {
   const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
   const __m512i halves = e4m3_halves(c);
   const __m512 steps = _mm512_set1_ps(256.0f), factor = _mm512_set1_ps(e8m0_to_f32(scale));
@@ -107,7 +66,7 @@ DSV41_AVX512 uint64_t split_fp8(const uint8_t* const* codes, const uint8_t* cons
   return rows_with_low;
 }
 
-DSV41_TILE __m512 widen_words(__m256i words) {
+DSV41_AVX512_STEP __m512 widen_words(__m256i words) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
 }
 
@@ -129,7 +88,7 @@ DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* const* 
   for (int half = 0; half < 2; ++half) {
     __m512i rows[4], columns[4];
     for (int i = 0; i < 4; ++i) {
-      rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col + half * 16);
+      rows[i] = load_rows(codes, i, col + half * 16);
       unusual |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(rows[i], seven_bits), seven_bits);
     }
     transpose_bytes(rows, columns);
@@ -147,7 +106,7 @@ DSV41_AVX512 void decode_fp8(const uint8_t* const* codes, const uint8_t* const* 
 }
 
 // 2^(byte - 127); 255 gives NaN.
-DSV41_TILE __m512 scale_factors(__m128i bytes) {
+DSV41_AVX512_STEP __m512 scale_factors(__m128i bytes) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
   const __mmask16 is_zero = _mm_cmpeq_epi8_mask(bytes, _mm_setzero_si128());
   const __mmask16 is_nan = _mm_cmpeq_epi8_mask(bytes, _mm_set1_epi8(-1));
@@ -161,7 +120,7 @@ DSV41_AVX512 void decode_fp4(const uint8_t* const* codes, const uint8_t* const* 
   const __m128i scale_bytes = load_scales(scales, col);
   _mm512_store_ps(w_scale, scale_factors(scale_bytes));
   __m512i rows[4], columns[4];
-  for (int i = 0; i < 4; ++i) rows[i] = load_rows(reinterpret_cast<const void* const*>(codes), i, col / 2);
+  for (int i = 0; i < 4; ++i) rows[i] = load_rows(codes, i, col / 2);
   transpose_bytes(rows, columns);
   const auto store_pair = [&](__m128i bytes, float* out) DSV41_AVX512 {
     const __m512i index = _mm512_cvtepu8_epi32(bytes);  // the permute reads the low four bits
@@ -181,8 +140,7 @@ DSV41_AVX512 void decode_bf16(const uint16_t* const* values, int64_t col, float*
   const __m512i by_lane = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
   for (int part = 0; part < 4; ++part) {  // eight columns each
     __m512i rows[4], pairs[4];
-    for (int i = 0; i < 4; ++i)
-      rows[i] = load_rows(reinterpret_cast<const void* const*>(values), i, col * 2 + part * 16);
+    for (int i = 0; i < 4; ++i) rows[i] = load_rows(values, i, col * 2 + part * 16);
     const __m512i a = _mm512_unpacklo_epi16(rows[0], rows[1]), b = _mm512_unpackhi_epi16(rows[0], rows[1]);
     const __m512i c = _mm512_unpacklo_epi16(rows[2], rows[3]), d = _mm512_unpackhi_epi16(rows[2], rows[3]);
     pairs[0] = _mm512_unpacklo_epi32(a, c);
@@ -235,7 +193,7 @@ DSV41_AVX512 void unpack_bf16(const uint16_t* pairs, float* w) {
 
 // kRows x kTiles chains held in registers.
 template <int kRows, int kTiles, bool kScaled>
-DSV41_TILE void chains(const float* x, const float* w, const float* scale, float* acc) {
+DSV41_AVX512_STEP void chains(const float* x, const float* w, const float* scale, float* acc) {
   __m512 sum[kRows][kTiles];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -271,7 +229,7 @@ DSV41_TILE void chains(const float* x, const float* w, const float* scale, float
 
 // All tiles of kRows rows, kTiles at a time.
 template <int kRows, int kTiles, bool kScaled>
-DSV41_TILE void chains_of_rows(const float* x, const float* w, const float* scale, int n_tiles, float* acc) {
+DSV41_AVX512_STEP void chains_of_rows(const float* x, const float* w, const float* scale, int n_tiles, float* acc) {
   int t = 0;
   for (; t + kTiles <= n_tiles; t += kTiles) {
     chains<kRows, kTiles, kScaled>(x, w + t * kTileValues, kScaled ? scale + t * kTileRows : nullptr,
@@ -283,8 +241,8 @@ DSV41_TILE void chains_of_rows(const float* x, const float* w, const float* scal
 }
 
 template <bool kScaled>
-DSV41_TILE void accumulate_all(const float* x, int n_rows, const float* w, const float* scale, int n_tiles,
-                               float* acc) {
+DSV41_AVX512_STEP void accumulate_all(const float* x, int n_rows, const float* w, const float* scale, int n_tiles,
+                                      float* acc) {
   int r = 0;
   for (; r + 8 <= n_rows; r += 8) {
     chains_of_rows<8, 2, kScaled>(x + r * kTileCols, w, scale, n_tiles, acc + r * kGroupRows);
@@ -305,8 +263,6 @@ DSV41_AVX512 void accumulate_scaled(const float* x, int n_rows, const float* w, 
                                     float* acc) {
   accumulate_all<true>(x, n_rows, w, scale, n_tiles, acc);
 }
-
-#undef DSV41_TILE
 
 }  // namespace
 

@@ -2,15 +2,7 @@
 // written; columns lie in SIMD lanes. With AVX-512 and four streams, 32 columns at a time go through registers alone, the
 // even and the odd ones of each pair apart, so that none changes its lane. Differs from ref: fp32 FMA in the order of the
 // formula; isolated outputs may be off by one BF16 step.
-#if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#endif
-
+#include "base/x86_intrinsics.h"
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/mhc/mhc_coefficients.h"

@@ -1,15 +1,9 @@
 #if defined(__x86_64__)
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" operands of its own AVX-512 headers for uninitialised variables (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/x86_intrinsics.h"
 #include "kernels/quant/quant_groups.h"
 #include "kernels/quant/quant_rows.h"
 

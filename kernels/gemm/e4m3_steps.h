@@ -1,0 +1,47 @@
+// E4M3 codes in AVX-512 registers: turned from rows to columns, widened through binary16. Included by files with code for
+// x86-64 alone.
+#pragma once
+
+#include <cstdint>
+
+#include "base/x86_intrinsics.h"
+#include "kernels/common/simd_dispatch.h"
+
+#define DSV41_AVX512_STEP static inline __attribute__((always_inline)) DSV41_AVX512
+
+namespace dsv41::kernels {
+
+inline constexpr uint8_t kLargestFastScale = 246;  // 2^8 * 2^(byte - 127) is finite up to here
+
+// 16 bytes at `offset` of rows first, first + 4, first + 8, first + 12, one to a 128-bit lane.
+template <class T>
+DSV41_AVX512_STEP __m512i load_rows(const T* const* rows, int first, int64_t offset) {
+  const auto load = [&](int row) DSV41_AVX512 {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const uint8_t*>(rows[row]) + offset));
+  };
+  __m512i z = _mm512_castsi128_si512(load(first));
+  z = _mm512_inserti32x4(z, load(first + 4), 1);
+  z = _mm512_inserti32x4(z, load(first + 8), 2);
+  return _mm512_inserti32x4(z, load(first + 12), 3);
+}
+
+// rows[i], 128-bit lane j: 16 bytes of row i + 4 j. columns[i], lane j: the 16 bytes, in row order, of column 4 i + j.
+DSV41_AVX512_STEP void transpose_bytes(const __m512i (&rows)[4], __m512i (&columns)[4]) {
+  const __m512i by_lane = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i a = _mm512_unpacklo_epi8(rows[0], rows[1]), b = _mm512_unpackhi_epi8(rows[0], rows[1]);
+  const __m512i c = _mm512_unpacklo_epi8(rows[2], rows[3]), d = _mm512_unpackhi_epi8(rows[2], rows[3]);
+  columns[0] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(a, c));
+  columns[1] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(a, c));
+  columns[2] = _mm512_permutexvar_epi32(by_lane, _mm512_unpacklo_epi16(b, d));
+  columns[3] = _mm512_permutexvar_epi32(by_lane, _mm512_unpackhi_epi16(b, d));
+}
+
+// Halves of value x 2^-8 of 32 codes; NaN codes give 1.875.
+DSV41_AVX512_STEP __m512i e4m3_halves(__m256i codes) {
+  const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 7);
+  return _mm512_and_si512(wide, _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
+}
+DSV41_AVX512_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
+DSV41_AVX512_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
+
+}  // namespace dsv41::kernels
