@@ -8,24 +8,19 @@
 //   BM_TwoLevelSelect       the 512 best in 2,048 blocks of 8 that lie apart; of as many scores in one piece
 //   BM_TwoLevelSelect/blocks:N   choosing the blocks among N entries and the best in them; the best of all N
 //   BM_SparseAttn           64 heads, 512 FP4 and 128 FP8 entries; its multiply-adds at the peak
-#include "kernels/attention/index_scores.h"
-#include "kernels/attention/kv_memory.h"
 #include "kernels/attention/select_entries.h"
-#include "kernels/attention/sparse_attention.h"
+#include "kernels/attention_case.h"
 #include "kernels/bench_targets.h"
 #include "paired_rounds.h"
 #include "peaks.h"
 #include "read_sum.h"
-#include "support/kernel_runs.h"
 
 namespace dsv41::bench {
 namespace {
 
 using kernels::CpuContext;
 
-constexpr int64_t kHeads = 64, kHeadDim = 512, kIndexHeads = 32, kIndexDim = 128, kTopK = 512, kWindow = 128;
-constexpr int64_t kTopBlocks = 2048, kEntriesPerBlock = 8, kPool = kTopBlocks * kEntriesPerBlock;
-constexpr uint32_t kEntriesPerPage = 128;
+constexpr int64_t kPool = kTopBlocks * kEntriesPerBlock;
 
 CpuContext context_here() {
   static SerialParallel serial;
@@ -39,37 +34,17 @@ uint64_t read_all(const void* data, size_t bytes) {
 }
 
 void BM_IndexScore(benchmark::State& state) {
-  const int64_t n = state.range(0), record_bytes = kIndexDim / 2 + kIndexDim / 32, n_drawn = 4096;
-  test::PagedRecords keys(n, kIndexDim / 2, kIndexDim / 32, kEntriesPerPage);
-  const std::vector<uint8_t> records = test::random_index_records(n_drawn, kIndexDim, 1);
-  for (int64_t j = 0; j < n; ++j) keys.put(j, records.data() + j % n_drawn * record_bytes);
-  const std::vector<uint8_t> codes = test::random_bytes(kIndexHeads * kIndexDim / 2, 2);
-  const std::vector<uint8_t> scales = test::random_e8m0(kIndexHeads * kIndexDim / 32, 3);
-  const std::vector<uint16_t> head_weights = test::random_bf16(kIndexHeads, 4);
-  const int32_t sequence = 0, position = static_cast<int32_t>(n - 1);
-  std::vector<float> scores(static_cast<size_t>(n));
-  kernels::IndexScoresArgs args;
-  args.query_codes = codes.data();
-  args.query_scales = scales.data();
-  args.head_weights = head_weights.data();
-  args.factor = 1.0 / 64;
-  args.keys = &keys.field;
-  args.row_sequence = &sequence;
-  args.row_position = &position;
-  args.scores = scores.data();
-  args.score_stride = n;
-  args.n_rows = 1;
-  args.n_heads = kIndexHeads;
-  args.dim = kIndexDim;
-  if (!kernels::check_index_scores(args).ok()) return state.SkipWithError("refused");
+  const int64_t n = state.range(0);
+  IndexScoresCase index(n);
+  if (!index.ok()) return state.SkipWithError("refused");
   const CpuContext context = context_here();
   const auto operations = static_cast<double>(2 * n * kIndexHeads * kIndexDim);
   const Unit unit = has_unit(Unit::kAmxInt8) ? Unit::kAmxInt8 : has_unit(Unit::kVnni) ? Unit::kVnni : Unit::kFmaF32;
   const auto arithmetic = [&] { run_unit(unit, operations); };
-  const size_t key_bytes = static_cast<size_t>(n * record_bytes);
-  const auto read = [&] { read_all(keys.field.arena, key_bytes); };
+  const size_t key_bytes = static_cast<size_t>(n * kIndexRecordBytes);
+  const auto read = [&] { read_all(index.keys.field.arena, key_bytes); };
   const auto score = [&] {
-    kernels::index_scores_cpu(args, context);
+    kernels::index_scores_cpu(index.args, context);
     benchmark::ClobberMemory();
   };
   // Reading a key takes less than its products, by far, unless a machine is all arithmetic.
@@ -171,45 +146,13 @@ void both_levels(benchmark::State& state) {
 BENCHMARK(both_levels)->Name("BM_TwoLevelSelect/both")->ArgName("N")->Arg(131072)->Arg(1048576)->Apply(in_rounds);
 
 void BM_SparseAttn(benchmark::State& state) {
-  constexpr int64_t kMainBytes = kHeadDim / 2 + kHeadDim / 16, kWindowBytes = kHeadDim + kHeadDim / 32;
-  const int32_t position = 32000;
-  test::PagedRecords main(position + 1, kHeadDim / 2, kHeadDim / 16, kEntriesPerPage);
-  const std::vector<uint8_t> records = test::random_main_records(position + 1, kHeadDim, 1);
-  for (int64_t j = 0; j <= position; ++j) main.put(j, records.data() + j * kMainBytes);
-  test::RingRows ring(kWindow + 8, kWindowBytes);
-  const std::vector<uint8_t> rows = test::random_window_records(kWindow, kHeadDim, 2);
-  for (int64_t i = 0; i < kWindow; ++i) ring.put(position - i, rows.data() + i * kWindowBytes);
-  kernels::AttentionSequence sequence;
-  sequence.ring = ring.ring;
-  sequence.fresh_first = position + 1;
-  sequence.main = main.field;
-  const std::vector<uint16_t> q = test::random_bf16(kHeads * kHeadDim, 3);
-  std::vector<uint16_t> o(q.size());
-  const std::vector<float> sink = test::random_f32(kHeads, 4);
-  const int32_t row_sequence = 0, n_selected = kTopK;
-  std::vector<int32_t> selected(kTopK);  // spread over all entries
-  for (int64_t i = 0; i < kTopK; ++i) selected[static_cast<size_t>(i)] = static_cast<int32_t>(i * position / kTopK);
-  kernels::SparseAttentionArgs args;
-  args.q = q.data();
-  args.o = o.data();
-  args.sink = sink.data();
-  args.sequences = &sequence;
-  args.row_sequence = &row_sequence;
-  args.row_position = &position;
-  args.selected = selected.data();
-  args.n_selected = &n_selected;
-  args.k = kTopK;
-  args.n_rows = 1;
-  args.n_heads = kHeads;
-  args.dim = kHeadDim;
-  args.window = kWindow;
-  if (!kernels::check_sparse_attention(args).ok()) return state.SkipWithError("refused");
+  SparseAttentionCase attention(32000);
+  if (!attention.ok()) return state.SkipWithError("refused");
   const CpuContext context = context_here();
-  const auto flop = static_cast<double>(2 * 2 * kHeads * kHeadDim * state.range(0));
   compare_in_rounds(
-      state, [&] { fma_peak(context.target, flop); },
+      state, [&] { fma_peak(context.target, static_cast<double>(attention.flop())); },
       [&] {
-        kernels::sparse_attention_cpu(args, context);
+        kernels::sparse_attention_cpu(attention.args, context);
         benchmark::ClobberMemory();
       });
 }

@@ -6,10 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/gemm/linear.h"
 #include "kernels/gemm/linear_cases.h"
-#include "support/flush_denormals.h"
-#include "support/kernel_runs.h"
+#include "kernels/gemm/product_runs.h"
 
 namespace dsv41::test {
 namespace {
@@ -44,50 +42,16 @@ struct MappedWeight {
 };
 
 // A token and another one that keeps it company in the general form.
-struct TwoTokens {
-  TwoTokens(int64_t width, uint64_t seed)
-      : values(random_bf16(static_cast<size_t>(2 * width), seed)),
-        codes(random_e4m3(values.size(), seed + 1)),
-        scales(random_e8m0(codes.size() / 32 + 1, seed + 2)) {}
-  std::vector<uint16_t> values;
-  std::vector<uint8_t> codes, scales;
+struct TwoTokens : RandomRows {
+  TwoTokens(int64_t width, uint64_t seed) : RandomRows(2, width, seed) {}
 };
-
-std::vector<float> product(const WeightView& weight, const TwoTokens& x, bool quantised, int64_t n_rows,
-                           int64_t n_groups, const CpuContext& context) {
-  std::vector<float> y(static_cast<size_t>(n_rows * weight.rows), -3);
-  LinearArgs args;
-  args.weight = weight;
-  args.x = quantised ? nullptr : x.values.data();
-  args.x_stride = weight.cols * n_groups;
-  args.x_codes = quantised ? x.codes.data() : nullptr;
-  args.x_scales = quantised ? x.scales.data() : nullptr;
-  args.y = y.data();
-  args.y_stride = weight.rows;
-  args.y_is_f32 = true;
-  args.n_rows = n_rows;
-  args.n_groups = n_groups;
-  REQUIRE(check_linear(args).ok());
-  const FlushDenormals flush;
-  linear_cpu(args, context);
-  y.resize(static_cast<size_t>(weight.rows));
-  return y;
-}
-
-// Bits; one NaN is as good as another.
-bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return false;
-  }
-  return a.size() == b.size();
-}
 
 // Whether a token alone has the bits that it has beside another, on every target, however the work is cut.
 void check_products(const MappedWeight& weight, const TwoTokens& x, bool quantised, int64_t n_groups = 1) {
   for_each_cpu_run([&](const CpuContext& context, const std::string& name) {
     CAPTURE(name);
-    const std::vector<float> want = product(weight.view, x, quantised, 2, n_groups, context);
+    std::vector<float> want = product(weight.view, x, quantised, 2, n_groups, context);
+    want.resize(static_cast<size_t>(weight.view.rows));
     CHECK(same(product(weight.view, x, quantised, 1, n_groups, context), want));
   });
 }

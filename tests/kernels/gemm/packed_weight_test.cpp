@@ -8,11 +8,10 @@
 #include <memory>
 
 #include "kernels/gemm/fp4_integers.h"
-#include "kernels/gemm/linear.h"
 #include "kernels/gemm/linear_cases.h"
 #include "kernels/gemm/packed_product.h"
+#include "kernels/gemm/product_runs.h"
 #include "support/flush_denormals.h"
-#include "support/kernel_runs.h"
 
 namespace dsv41::test {
 namespace {
@@ -60,48 +59,9 @@ struct TwoLayouts {
   WeightView rows, packed;
 };
 
-// What a weight is multiplied with.
-struct Inputs {
-  Inputs(int64_t n_rows, int64_t cols, uint64_t seed)
-      : values(random_bf16(static_cast<size_t>(n_rows * cols), seed)),
-        codes(random_e4m3(values.size(), seed + 1)),
-        scales(random_e8m0(codes.size() / 32 + 1, seed + 2)) {}
-  std::vector<uint16_t> values;
-  std::vector<uint8_t> codes, scales;
-};
-
-std::vector<float> product(const WeightView& weight, const Inputs& x, bool quantised, int64_t n_rows, int64_t n_groups,
-                           const CpuContext& context) {
-  std::vector<float> y(static_cast<size_t>(n_rows * weight.rows), -3);
-  LinearArgs args;
-  args.weight = weight;
-  args.x = quantised ? nullptr : x.values.data();
-  args.x_stride = weight.cols * n_groups;
-  args.x_codes = quantised ? x.codes.data() : nullptr;
-  args.x_scales = quantised ? x.scales.data() : nullptr;
-  args.y = y.data();
-  args.y_stride = weight.rows;
-  args.y_is_f32 = true;
-  args.n_rows = n_rows;
-  args.n_groups = n_groups;
-  REQUIRE(check_linear(args).ok());
-  const FlushDenormals flush;
-  linear_cpu(args, context);
-  return y;
-}
-
-// Bits; one NaN is as good as another.
-bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) != std::isnan(b[i])) return false;
-    if (!std::isnan(a[i]) && std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return false;
-  }
-  return true;
-}
-
 // Whether both layouts give the same on every target, however the work is cut.
-void check_products(const TwoLayouts& weight, const Inputs& x, bool quantised, int64_t n_rows, int64_t n_groups = 1) {
+void check_products(const TwoLayouts& weight, const RandomRows& x, bool quantised, int64_t n_rows,
+                    int64_t n_groups = 1) {
   for_each_cpu_run([&](const CpuContext& context, const std::string& name) {
     CAPTURE(name);
     const std::vector<float> want = product(weight.rows, x, quantised, n_rows, n_groups, context);
@@ -170,12 +130,12 @@ TEST_SUITE("kernels/packed_weight") {
           CAPTURE(out);
           CAPTURE(in);
           CAPTURE(n_rows);
-          const Inputs x(n_rows, in, 8);
+          const RandomRows x(n_rows, in, 8);
           check_products(TwoLayouts(kFp4, out, in, 1), x, true, n_rows);
           const TwoLayouts fp8(kFp8, out, in, 2);
           check_products(fp8, x, true, n_rows);
           check_products(fp8, x, false, n_rows);
-          const Inputs narrow(n_rows, in - 25, 9);
+          const RandomRows narrow(n_rows, in - 25, 9);
           check_products(TwoLayouts(kBf16, out, in - 25, 3), narrow, false, n_rows);
         }
       }
@@ -187,7 +147,7 @@ TEST_SUITE("kernels/packed_weight") {
       CAPTURE(out);
       const TwoLayouts fp8(kFp8, out, 64, 5), bf16(kBf16, out, 64, 6);
       for (const int64_t n_rows : {1, 3}) {
-        const Inputs x(n_rows, 4 * 64, 7);
+        const RandomRows x(n_rows, 4 * 64, 7);
         check_products(fp8, x, false, n_rows, 4);
         check_products(bf16, x, false, n_rows, 4);
       }
@@ -197,7 +157,7 @@ TEST_SUITE("kernels/packed_weight") {
   TEST_CASE("one token of usual values takes the short way, others the general one" *
             doctest::skip(!cpu_target_supported(CpuTarget::kAvx512))) {
     const TwoLayouts fp8(kFp8, 32, 64, 1), bf16(kBf16, 32, 64, 2), fp4(kFp4, 32, 64, 3);
-    Inputs x(1, 64, 4);
+    RandomRows x(1, 64, 4);
     float y[32];
     const ProductOutput out = {y, 32, true};
     TokenRows quantised, plain;
@@ -225,7 +185,7 @@ TEST_SUITE("kernels/packed_weight") {
         TwoLayouts weight(format, 48, 96, 3);
         for (size_t i = 0; i < weight.scales.size(); i += 3) weight.scales[i] = end;
         weight.pack();
-        Inputs x(2, 96, 8);
+        RandomRows x(2, 96, 8);
         check_products(weight, x, true, 1);
         check_products(weight, x, true, 2);
         for (uint8_t& scale : x.scales) scale = end;
@@ -238,7 +198,7 @@ TEST_SUITE("kernels/packed_weight") {
       weight.codes[static_cast<size_t>(row * 96 + 95)] = row % 2 == 0 ? 0x7f : 0xff;
       weight.pack();
       CHECK(weight.packed.most_scale == 255);
-      const Inputs x(1, 96, 8);
+      const RandomRows x(1, 96, 8);
       check_products(weight, x, true, 1);
       check_products(weight, x, false, 1);
       SerialParallel serial;
@@ -252,7 +212,7 @@ TEST_SUITE("kernels/packed_weight") {
     const TwoLayouts fp8(kFp8, 48, 96, 3), bf16(kBf16, 48, 96, 4);
     for (const uint16_t end : ends) {
       CAPTURE(end);
-      Inputs x(1, 96, 8);
+      RandomRows x(1, 96, 8);
       for (size_t i = 5; i < x.values.size(); i += 31) x.values[i] = end;
       check_products(fp8, x, false, 1);
       check_products(bf16, x, false, 1);
@@ -260,7 +220,7 @@ TEST_SUITE("kernels/packed_weight") {
       check_products(fp8, x, false, 1);
     }
     for (const uint8_t code : {0x7f, 0xff, 0x00, 0x80, 0x01}) {
-      Inputs x(1, 96, 8);
+      RandomRows x(1, 96, 8);
       x.codes[40] = code;
       check_products(fp8, x, true, 1);
       std::fill(x.codes.begin(), x.codes.end(), code);
@@ -282,7 +242,7 @@ TEST_SUITE("kernels/packed_weight") {
           CAPTURE(cols);
           CAPTURE(n);
           CAPTURE(n_rows);
-          Inputs x(n_rows, cols, 7);
+          RandomRows x(n_rows, cols, 7);
           for (size_t i = 0; i < x.codes.size(); ++i) {  // in some blocks no small ones
             if (i / 32 % 3 != 0) x.codes[i] = static_cast<uint8_t>((x.codes[i] | 0x40) & 0xfe);
           }
