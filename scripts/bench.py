@@ -4,7 +4,7 @@
   scripts/bench.py run BUILD [OPTION...]   runs BUILD/bin/bench_* with these options of Google Benchmark, writes
                                            BUILD/bench/PROGRAM.json, then prints the table
   scripts/bench.py table BUILD             the table of what was run last
-  scripts/bench.py check BUILD             fails where the table of targets names a benchmark that no program has
+  scripts/bench.py check BUILD             fails where the table of targets names a benchmark that no program has, or one twice
 """
 import json
 import pathlib
@@ -44,10 +44,14 @@ def check(build):
     for program in programs(build):
         listed = subprocess.run([program, "--benchmark_list_tests=true"], check=True, capture_output=True, text=True).stdout
         names.update(plain(name) for name in listed.splitlines())
-    absent = sorted({name for name, *_ in targets()} - names)
+    named = [(name, counter) for name, counter, *_ in targets()]
+    absent = sorted({name for name, _ in named} - names)
+    twice = sorted({row for row in named if named.count(row) > 1})
     for name in absent:
         print(f"bench/targets.tsv names {name}, which no program has", file=sys.stderr)
-    return 1 if absent else 0
+    for name, counter in twice:
+        print(f"bench/targets.tsv has two rows of {name}, {counter}", file=sys.stderr)
+    return 1 if absent or twice else 0
 
 
 def results(build):
