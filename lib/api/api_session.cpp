@@ -107,19 +107,19 @@ dsv41_status dsv41_session_info_get(dsv41_session* session, dsv41_session_info* 
                   [&](dsv41_session& owner) -> Status {
                     DSV41_TRY(check_output(out, "out"));
                     const session::Session& state = *owner.session;
-                    dsv41_session_info info{};
-                    info.encoder = encoder_policy(state.options().replay);
-                    info.decoder = decoder_policy(state.options().replay);
-                    info.strict_numeric_class = state.options().replay.strict_numeric_class;
-                    info.has_logits = state.has_logits();
-                    info.is_exact = state.is_exact();
-                    info.encoder_windows_intact = state.encoder_windows_intact();
-                    info.decoder_windows_intact = state.decoder_windows_intact();
-                    info.position = static_cast<uint64_t>(state.position());
-                    info.max_tokens = static_cast<uint64_t>(state.max_tokens());
-                    info.n_pages = static_cast<uint64_t>(state.n_pages());
-                    info.n_pages_shared = n_shared_pages(state);
-                    write_struct(info, out);
+                    fill_struct(out, [&](dsv41_session_info& info) {
+                      info.encoder = encoder_policy(state.options().replay);
+                      info.decoder = decoder_policy(state.options().replay);
+                      info.strict_numeric_class = state.options().replay.strict_numeric_class;
+                      info.has_logits = state.has_logits();
+                      info.is_exact = state.is_exact();
+                      info.encoder_windows_intact = state.encoder_windows_intact();
+                      info.decoder_windows_intact = state.decoder_windows_intact();
+                      info.position = static_cast<uint64_t>(state.position());
+                      info.max_tokens = static_cast<uint64_t>(state.max_tokens());
+                      info.n_pages = static_cast<uint64_t>(state.n_pages());
+                      info.n_pages_shared = n_shared_pages(state);
+                    });
                     return {};
                   });
 }

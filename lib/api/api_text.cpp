@@ -193,21 +193,25 @@ dsv41_status dsv41_chatparse_finish(dsv41_chatparse* parser, dsv41_error* error)
 }
 
 dsv41_status dsv41_chatparse_next(dsv41_chatparse* parser, dsv41_chat_event* out, dsv41_error* error) {
-  return run_call("dsv41_chatparse_next", error, want(parser, Access::kExclusiveSafe),
-                  [&](dsv41_chatparse& owner) -> Status {
-                    DSV41_TRY(check_output(out, "out"));
-                    if (owner.next_event == owner.events.size()) return Status(Code::kEND, "no event now");
-                    const text::ChatEvent& event = owner.events[owner.next_event++];
-                    dsv41_chat_event result{};
-                    result.kind = static_cast<uint32_t>(event.kind);
-                    result.call_idx = event.call_idx;
-                    result.text = event.text.data();
-                    result.text_size = event.text.size();
-                    result.value = event.value.data();
-                    result.value_size = event.value.size();
-                    write_struct(result, out);
-                    return {};
-                  });
+  constexpr char kPlace[] = "dsv41_chatparse_next";
+  bool at_end = false;
+  const int32_t code =
+      run_call(kPlace, error, want(parser, Access::kExclusiveSafe), [&](dsv41_chatparse& owner) -> Status {
+        DSV41_TRY(check_output(out, "out"));
+        at_end = owner.next_event == owner.events.size();
+        if (at_end) return {};
+        const text::ChatEvent& event = owner.events[owner.next_event++];
+        fill_struct(out, [&](dsv41_chat_event& result) {
+          result.kind = static_cast<uint32_t>(event.kind);
+          result.call_idx = event.call_idx;
+          result.text = event.text.data();
+          result.text_size = event.text.size();
+          result.value = event.value.data();
+          result.value_size = event.value.size();
+        });
+        return {};
+      });
+  return at_end ? end_if_ok(code, kPlace, "no event now", error) : code;
 }
 
 dsv41_status dsv41_chatparse_tokens(dsv41_chatparse* parser, uint32_t part, int32_t* buffer, size_t capacity, size_t* n,

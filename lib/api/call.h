@@ -81,14 +81,17 @@ Want<H> want(H* handle, Access access) {
   return {handle, access};
 }
 
-// A checked use of a handle for the time of a call: owns a reference and, where exclusive, the lock. status() says why
+// A checked use of a handle for the time of a call: owns a reference or, where exclusive, the lock. status() says why
 // not.
 class Use {
  public:
   template <class H>
   explicit Use(const Want<H>& want) : Use(want.handle, H::kKind, want.access) {}
   Use(Handle* handle, HandleKind kind, Access access);
-  ~Use();
+  ~Use() {
+    if (holds_ == Holds::kLock) handle_->unlock(thread_);
+    if (holds_ == Holds::kReference) handle_->drop_reference();
+  }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
@@ -96,13 +99,29 @@ class Use {
   void poison() { handle_->poison(); }
 
  private:
+  enum class Holds : uint8_t { kNothing, kReference, kLock };
+
   Handle* handle_ = nullptr;
-  bool locked_ = false;
+  uint32_t thread_ = 0;  // that has the lock
+  Holds holds_ = Holds::kNothing;
   Status status_;
 };
 
-// Fills *error (nullable, caller-owned; cleared on success) and returns the code.
-int32_t report(const char* place, const Status& status, dsv41_error* error);
+// Fills *error (not null, caller-owned).
+void fill_error(const char* place, Code code, std::string_view message, int64_t os_error, dsv41_error* error);
+
+// Fills *error (nullable; cleared on success) and returns the code.
+inline int32_t report(const char* place, const Status& status, dsv41_error* error) {
+  if (error) fill_error(place, status.code(), status.message(), status.os_error(), error);
+  return static_cast<int32_t>(status.code());
+}
+
+// `code`, what run_call() has answered; where that is OK, END instead. For polls that find nothing: a Status takes memory.
+inline int32_t end_if_ok(int32_t code, const char* place, std::string_view message, dsv41_error* error) {
+  if (code != DSV41_OK) return code;
+  if (error) fill_error(place, Code::kEND, message, 0, error);
+  return DSV41_END;
+}
 
 // `body()` as a Status, whatever it throws.
 template <class F>

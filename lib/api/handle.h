@@ -1,9 +1,10 @@
 // Handle: what every opaque type of the C API begins with: a mark that tells its type, a reference count, and the flags
 // of the thread rules.
 //
-// The host owns one reference from creation to release; children and running calls own further ones, so that parents
-// live as long as children and a release inside a callback does not pull the object from under the running call.
-// `released_` makes a second release harmless while children keep the memory.
+// The host owns one reference from creation to release; children own further ones, so that parents live as long as
+// children, and a running call owns a reference or the lock, so that a release inside a callback does not pull the object
+// from under it. References and lock are one word: a call on a handle of one thread takes two locked instructions, and
+// whoever brings the word to zero deletes. `released_` makes a second release harmless while children keep the memory.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ enum class HandleKind : uint32_t {
 const char* handle_name(HandleKind kind);
 
 // A number that differs between threads that live at the same time; never 0.
-uint64_t this_thread_number();
+uint32_t this_thread_number();
 
 class Handle {
  public:
@@ -45,29 +46,38 @@ class Handle {
   bool poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   void poison() { poisoned_.store(true, std::memory_order_relaxed); }
 
-  void add_reference() { n_references_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_reference() {
-    if (n_references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
+  void add_reference() { state_.fetch_add(kReference, std::memory_order_relaxed); }
+  void drop_reference() { take_off(kReference); }
   // The host's reference; the second and later calls do nothing.
   void release() {
     if (!released_.exchange(true, std::memory_order_acq_rel)) drop_reference();
   }
 
-  // One-thread-at-a-time objects: false when a call is running on it.
-  bool try_lock() {
-    uint64_t free = 0;
-    return user_.compare_exchange_strong(free, this_thread_number(), std::memory_order_acquire);
+  // One-thread-at-a-time objects, by number of the thread: false when a call is running on it. The lock keeps the object
+  // as a reference does.
+  bool try_lock(uint32_t thread) {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    do {
+      if (user_of(state) != 0) return false;
+    } while (!state_.compare_exchange_weak(state, state + thread * kUser, std::memory_order_acquire,
+                                           std::memory_order_relaxed));
+    return true;
   }
-  void unlock() { user_.store(0, std::memory_order_release); }
-  bool locked_by_this_thread() const { return user_.load(std::memory_order_relaxed) == this_thread_number(); }
+  void unlock(uint32_t thread) { take_off(thread * kUser); }
+  bool locked_by(uint32_t thread) const { return user_of(state_.load(std::memory_order_relaxed)) == thread; }
 
  private:
+  static constexpr uint64_t kReference = 1, kUser = uint64_t{1} << 32;
+  static uint32_t user_of(uint64_t state) { return static_cast<uint32_t>(state >> 32); }
+  void take_off(uint64_t part) {
+    if (state_.fetch_sub(part, std::memory_order_acq_rel) == part) delete this;
+  }
+
   HandleKind kind_;
   std::atomic<bool> released_{false};
   std::atomic<bool> poisoned_{false};
-  std::atomic<uint32_t> n_references_{1};
-  std::atomic<uint64_t> user_{0};  // number of the thread whose call is running, 0 for none
+  // Low half: references. High half: number of the thread whose call has the lock, 0 for none.
+  std::atomic<uint64_t> state_{kReference};
 };
 
 // Owner of one reference; may be empty.

@@ -18,12 +18,20 @@ namespace dsv41::api {
 inline constexpr uint32_t kMinBytes = 8;
 inline constexpr uint32_t kMaxBytes = 1 << 16;
 
+// Failures apart, so that the checks are a few instructions of each call.
+[[gnu::cold, gnu::noinline]] inline Status wrong_struct_size(std::string_view name, uint32_t size, size_t own_size) {
+  return Status(Code::kSTRUCT_SIZE, std::string(name) + ".struct_size is " + std::to_string(size) +
+                                        "; this library's is " + std::to_string(own_size));
+}
+[[gnu::cold, gnu::noinline]] inline Status null_argument(std::string_view name) {
+  return Status(Code::kINVALID_ARG, std::string(name) + " is NULL");
+}
+
 template <class T>
 Status check_struct_size(const T* value, std::string_view name) {
   const uint32_t size = value->struct_size;
   if (size >= kMinBytes && size <= kMaxBytes && size % alignof(T) == 0) return {};
-  return Status(Code::kSTRUCT_SIZE, std::string(name) + ".struct_size is " + std::to_string(size) +
-                                        "; this library's is " + std::to_string(sizeof(T)));
+  return wrong_struct_size(name, size, sizeof(T));
 }
 
 inline bool all_zero(const void* data, size_t bytes) {
@@ -55,7 +63,7 @@ Status read_struct(const T* in, std::string_view name, T* out) {
 // To be asked before a call does anything, so that a bad result struct changes nothing.
 template <class T>
 Status check_output(const T* out, std::string_view name) {
-  if (!out) return Status(Code::kINVALID_ARG, std::string(name) + " is NULL");
+  if (!out) return null_argument(name);
   return check_struct_size(out, name);
 }
 
@@ -74,6 +82,18 @@ void write_struct(const T& value, T* out) {
   out->struct_size = size;
 }
 
+// The same by `fill`, which gets a struct of zeros, for calls of a few nanoseconds: where the caller's struct is as large as
+// ours, it is that one. To be copied, what was just stored in parts would first have to arrive in the cache.
+template <class T, class Fill>
+void fill_struct(T* out, Fill&& fill) {
+  T own;
+  T* const fields = out->struct_size == sizeof own ? out : &own;
+  *fields = T{};
+  fill(*fields);
+  if (fields == &own) return write_struct(own, out);
+  out->struct_size = sizeof own;
+}
+
 template <size_t n>
 void write_text(std::string_view text, char (&field)[n]) {
   const size_t size = std::min(text.size(), n - 1);
@@ -90,13 +110,13 @@ inline Status read_flag(uint32_t value, std::string_view name, bool* out) {
 
 template <class T>
 Status check_pointer(const T* pointer, std::string_view name) {
-  return pointer ? Status() : Status(Code::kINVALID_ARG, std::string(name) + " is NULL");
+  return pointer ? Status() : null_argument(name);
 }
 
 // Input (pointer, count): null is allowed for count 0 only; the bytes must fit the address space.
 template <class T>
 Status check_span(const T* data, size_t n, std::string_view name) {
-  if (!data && n > 0) return Status(Code::kINVALID_ARG, std::string(name) + " is NULL");
+  if (!data && n > 0) return null_argument(name);
   if (n > PTRDIFF_MAX / sizeof(T)) return Status(Code::kINVALID_ARG, std::string(name) + " is larger than memory");
   return {};
 }

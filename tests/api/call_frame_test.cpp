@@ -15,7 +15,13 @@ using namespace dsv41::api;
 
 struct TestHandle : Handle {
   static constexpr HandleKind kKind = HandleKind::kSession;
-  TestHandle() : Handle(kKind) {}
+  explicit TestHandle(bool* gone = nullptr) : Handle(kKind), gone_(gone) {}
+  ~TestHandle() override {
+    if (gone_) *gone_ = true;
+  }
+
+ private:
+  bool* gone_;
 };
 
 dsv41_error new_error() {
@@ -77,6 +83,46 @@ TEST_SUITE("api/call_frame") {
     handle->release();
   }
 
+  TEST_CASE("a handle that is released inside its own call goes when the call ends") {
+    for (Access access : {Access::kShared, Access::kExclusive, Access::kReadSafe}) {
+      CAPTURE(static_cast<int>(access));
+      bool gone = false;
+      auto* handle = new TestHandle(&gone);
+      CHECK(run_call("place", nullptr, want(handle, access), [&](TestHandle& self) {
+              self.release();
+              CHECK_FALSE(gone);
+              return Status();
+            }) == DSV41_OK);
+      CHECK(gone);
+    }
+  }
+
+  TEST_CASE("a handle that is released inside its own call lives on with a child that the call has made") {
+    bool gone = false;
+    auto* handle = new TestHandle(&gone);
+    Ref<TestHandle> child;
+    CHECK(run_call("place", nullptr, want(handle, Access::kExclusive), [&](TestHandle& self) {
+            self.release();
+            child = Ref<TestHandle>(&self);
+            return Status();
+          }) == DSV41_OK);
+    CHECK_FALSE(gone);
+    child = Ref<TestHandle>();
+    CHECK(gone);
+  }
+
+  TEST_CASE("a poll that finds nothing answers END and says so, and leaves a failure as it is") {
+    dsv41_error error = new_error();
+    CHECK(end_if_ok(DSV41_OK, "place", "no event now", &error) == DSV41_END);
+    CHECK(error.code == DSV41_END);
+    CHECK(std::string(error.message) == "no event now");
+    CHECK(std::string(error.place) == "place");
+    CHECK(end_if_ok(DSV41_OK, "place", "no event now", nullptr) == DSV41_END);
+    report("other", Status(Code::kBUSY, "busy"), &error);
+    CHECK(end_if_ok(DSV41_BUSY, "place", "no event now", &error) == DSV41_BUSY);
+    CHECK(std::string(error.message) == "busy");
+  }
+
   TEST_CASE("at a durable point of a handle, what is allowed there is let in, and nothing else") {
     auto *handle = new TestHandle, *other = new TestHandle;
     const auto works = [](TestHandle&) { return Status(); };
@@ -84,7 +130,7 @@ TEST_SUITE("api/call_frame") {
       return run_call("place", nullptr, want(on, access), works);
     };
     CHECK(call(handle, Access::kDurablePoint) == DSV41_OK);
-    REQUIRE(handle->try_lock());  // as the running call has it
+    REQUIRE(handle->try_lock(this_thread_number()));  // as the running call has it
     CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
     {
       CallbackScope scope(CallbackScope::Rule::kSafeCalls);
@@ -105,7 +151,7 @@ TEST_SUITE("api/call_frame") {
       CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
     }
     CHECK(call(handle, Access::kDurablePoint) == DSV41_BUSY);
-    handle->unlock();
+    handle->unlock(this_thread_number());
     handle->release();
     other->release();
   }
