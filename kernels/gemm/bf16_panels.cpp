@@ -50,13 +50,9 @@ DSV41_AVX512_STEP void fill_codes(const uint8_t* codes, uint8_t scale, uint16_t*
     for (int i = 0; i < kTileCols; ++i) to[i] = scaled_value(codes[i], scale);
     return;
   }
-  alignas(64) static constexpr uint16_t kUpperWords[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
   __m512 first, second;
   widen(c, scale_factor(scale), first, second);
-  _mm512_store_si512(to, _mm512_permutex2var_epi16(_mm512_castps_si512(first), _mm512_load_si512(kUpperWords),
-                                                   _mm512_castps_si512(second)));
+  _mm512_store_si512(to, upper_words(first, second));
 }
 
 // ----------------------------------------------------------------------------------------------------------- weights

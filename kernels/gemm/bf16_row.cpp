@@ -13,15 +13,6 @@ namespace {
 using tensor::WeightFormat;
 using tensor::WeightView;
 
-// The upper halves of 32 floats, which are BF16 values already.
-DSV41_AVX512_STEP __m512i upper_words(__m512 first, __m512 second) {
-  alignas(64) static constexpr uint16_t kUpperWords[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  return _mm512_permutex2var_epi16(_mm512_castps_si512(first), _mm512_load_si512(kUpperWords),
-                                   _mm512_castps_si512(second));
-}
-
 // The line of 16 codes of an even and 16 of an odd column, x 2^-8.
 DSV41_AVX512_STEP __m512i line_of(const uint8_t* codes) {
   const __m512i halves = e4m3_halves(_mm256_load_si256(reinterpret_cast<const __m256i*>(codes)));
@@ -43,9 +34,7 @@ DSV41_AVX512_BF16 void fp8_bands(const WeightView& weight, int64_t first_band, c
     alignas(64) uint16_t scaled[kN][kTileCols];
 #pragma GCC unroll 4
     for (int t = 0; t < kN; ++t) {
-      const uint8_t scale = scales[(first_band + t) / 2 * n_strips + col / kTileCols];
-      const __m512 factor = _mm512_castsi512_ps(_mm512_set1_epi32((scale + 8) << 23));
-      _mm512_store_si512(scaled[t], upper_words(_mm512_mul_ps(values[0], factor), _mm512_mul_ps(values[1], factor)));
+      store_scaled(values, scales[(first_band + t) / 2 * n_strips + col / kTileCols], scaled[t]);
     }
     const uint8_t* const strip = codes + col * kBandRows;
     const int64_t far = far_distance<kN>(col * kBandRows, band_bytes);

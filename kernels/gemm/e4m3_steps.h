@@ -44,4 +44,13 @@ DSV41_AVX512_STEP __m512i e4m3_halves(__m256i codes) {
 DSV41_AVX512_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
 DSV41_AVX512_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
 
+// The upper halves of 32 floats, which are BF16 values already.
+DSV41_AVX512_STEP __m512i upper_words(__m512 first, __m512 second) {
+  alignas(64) static constexpr uint16_t kUpperWords[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(_mm512_castps_si512(first), _mm512_load_si512(kUpperWords),
+                                   _mm512_castps_si512(second));
+}
+
 }  // namespace dsv41::kernels

@@ -18,8 +18,9 @@ struct MappedRows {
 using RowsProduct = bool (*)(const MappedRows& rows, const uint8_t* scales, int64_t cols, const TokenRows& x,
                              float* acc);
 
-// Of 16 and of 32 rows of FP8.
-extern const RowsProduct kFp8RowsAvx2[2];
+// Of 16 and of 32 rows.
+extern const RowsProduct kFp8RowsAvx2[2], kFp8RowsAvx512[2];
+extern const RowsProduct kBf16RowsAvx512[2];
 
 // Of the one token of x.
 ExponentRange range_of_avx2(const TokenRows& x, int64_t cols);

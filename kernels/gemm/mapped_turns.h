@@ -1,0 +1,120 @@
+// How the weights of 16 rows of a mapped file turn in AVX-512 registers, so that lanes are rows. Included by files with
+// code for x86-64 alone.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/gemm/e4m3_steps.h"
+#include "kernels/gemm/mapped_product.h"
+#include "kernels/gemm/mapped_rows.h"
+#include "kernels/gemm/row_steps.h"
+
+namespace dsv41::kernels {
+
+inline constexpr int64_t kLineBytes = 64;
+inline constexpr int kLineStrips = static_cast<int>(kLineBytes / kTileCols);  // of codes
+
+DSV41_AVX512_STEP void fetch_line(const uint8_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+}
+
+// 32 bytes of two rows.
+DSV41_AVX512_STEP __m512i load_pair(const uint8_t* low, const uint8_t* high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low))),
+                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)), 1);
+}
+
+// 32 columns of codes, which begin at `low`, half turned: turned_words gives the rest. `largest`: maxima of twice the
+// codes without their sign, which are 254 for NaN codes alone.
+template <bool kFetch>
+DSV41_AVX512_STEP void turn_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&fours)[8],
+                                  __m512i& largest) {
+  __m512i z[8], twos[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {
+    const uint8_t* const high = low + 8 * row_bytes;
+    if (kFetch) {
+      fetch_line(low + ahead);
+      fetch_line(high + ahead);
+    }
+    z[i] = load_pair(low, high);
+    largest = _mm512_max_epu8(largest, _mm512_add_epi8(z[i], z[i]));
+  }
+  // Words are two columns of a row. twos: words 0-3 or 4-7 of each lane, of two rows; fours: two words, of four rows.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[i] = _mm512_unpacklo_epi16(z[2 * i], z[2 * i + 1]);
+    twos[4 + i] = _mm512_unpackhi_epi16(z[2 * i], z[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    fours[i] = _mm512_unpacklo_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[2 + i] = _mm512_unpackhi_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[4 + i] = _mm512_unpacklo_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+    fours[6 + i] = _mm512_unpackhi_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+  }
+}
+
+// Words of two columns of a row: 2 w and 2 w + 1 of the 16 rows, then 16 + 2 w and 17 + 2 w.
+DSV41_AVX512_STEP __m512i turned_words(const __m512i (&fours)[8], int w) {
+  const __m512i even_words = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
+  const __m512i odd_words = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);
+  return _mm512_permutex2var_epi64(fours[w / 2 * 2], w % 2 == 0 ? even_words : odd_words, fours[w / 2 * 2 + 1]);
+}
+
+DSV41_AVX512_STEP bool any_nan(__m512i largest) {
+  return _mm512_cmpeq_epi8_mask(largest, _mm512_set1_epi8(static_cast<char>(254))) != 0;
+}
+
+// 16 columns of 16 rows: pairs[j] has columns 2 j and 2 j + 1, a dword a row.
+template <bool kFetch>
+DSV41_AVX512_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&pairs)[8]) {
+  __m512i z[8], twos[8], fours[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {  // rows 0-3 with 4-7, then 8-11 with 12-15
+    if (i == 4) step(low, 4 * row_bytes);
+    const uint8_t* const high = low + 4 * row_bytes;
+    if (kFetch) {
+      fetch_line(low + ahead);
+      fetch_line(high + ahead);
+    }
+    z[i] = load_pair(low, high);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[2 * i] = _mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]);
+    twos[2 * i + 1] = _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]);
+  }
+  // fours[4 i + j], lane by lane: pair j of four rows, pair j + 4, pair j of the other four, pair j + 4.
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    fours[4 * i] = _mm512_unpacklo_epi64(twos[4 * i], twos[4 * i + 2]);
+    fours[4 * i + 1] = _mm512_unpackhi_epi64(twos[4 * i], twos[4 * i + 2]);
+    fours[4 * i + 2] = _mm512_unpacklo_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+    fours[4 * i + 3] = _mm512_unpackhi_epi64(twos[4 * i + 1], twos[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    pairs[j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
+    pairs[4 + j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
+  }
+}
+
+// The last columns of rows whose width is no multiple of 32, with zeros behind them. Zero times zero adds nothing.
+struct PaddedRows {
+  PaddedRows(const MappedRows& rows, int64_t n, int64_t offset) {
+    std::memset(bytes, 0, sizeof bytes);
+    for (int64_t i = 0; i < n; ++i) {
+      std::memcpy(bytes[i], rows.first + i * rows.row_bytes + offset, static_cast<size_t>(rows.row_bytes - offset));
+    }
+  }
+  uint8_t bytes[kMappedRows][kLineBytes];
+};
+
+template <int kTiles>
+DSV41_AVX512_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) _mm512_store_ps(acc + t * kTileRows, sum[t]);
+}
+
+}  // namespace dsv41::kernels
