@@ -1,7 +1,8 @@
 // One token times the large matrices of the released model, beside a plain sum over as many bytes of the same memory, in turns
 // (paired_rounds.h): BM_Gemv_Fp4 (an expert's matrices, activations prepared), BM_Gemv_Fp8, BM_Gemv_Bf16, of packed weights on
 // large pages and of weights in rows on small ones, as in a mapped file. Each round takes matrices that no cache holds, about
-// 40 MB of them; the head is taken in 20 parts.
+// 40 MB of them; the head is taken in 20 parts. With the machine's best target, and FP8 and BF16, one thread, also with the others
+// that have vectors.
 #include <memory>
 
 #include "backend/cpu/thread_pool.h"
@@ -88,15 +89,14 @@ void sum(const std::byte* data, size_t bytes, const kernels::CpuContext& context
   });
 }
 
-void run(benchmark::State& state, const Gemv& row, bool packed, int n_threads) {
-  const kernels::CpuContext probe{kernels::best_cpu_target(), nullptr};
-  if (row.format == WeightFormat::kFp4Row32 && !kernels::multiplies_in_integers(probe.target)) {
+void run(benchmark::State& state, const Gemv& row, bool packed, int n_threads, kernels::CpuTarget target) {
+  if (row.format == WeightFormat::kFp4Row32 && !kernels::multiplies_in_integers(target)) {
     return state.SkipWithError("n/a: no VNNI");
   }
   MatrixCopies matrices(row.format, row.out, row.in, packed);
   if (!matrices.ok()) return state.SkipWithError("no memory");
   backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
-  const kernels::CpuContext context{probe.target, &pool};
+  const kernels::CpuContext context{target, &pool};
   Token token(row);
   PairedRounds rounds;
   const size_t n = std::max<size_t>(1, kRoundBytes / matrices.piece_bytes());
@@ -115,17 +115,25 @@ void run(benchmark::State& state, const Gemv& row, bool packed, int n_threads) {
   report_work(state, static_cast<int64_t>(n * matrices.piece_bytes()));
 }
 
+void add_line(const Gemv& row, bool packed, int n_threads, kernels::CpuTarget target, const std::string& suffix) {
+  const std::string name =
+      std::string(row.name) + (packed ? "/packed" : "/mapped") + "/threads:" + std::to_string(n_threads) + suffix;
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [&row, packed, n_threads, target](benchmark::State& state) { run(state, row, packed, n_threads, target); })
+      ->Unit(benchmark::kMillisecond)
+      ->UseManualTime()
+      ->Iterations(50);
+}
+
 const bool kRegistered = [] {
+  const kernels::CpuTarget best = kernels::best_cpu_target();
   for (const Gemv& row : kGemvs) {
     for (const bool packed : {true, false}) {
-      for (const int n_threads : {1, 2}) {
-        const std::string name =
-            std::string(row.name) + (packed ? "/packed" : "/mapped") + "/threads:" + std::to_string(n_threads);
-        benchmark::RegisterBenchmark(
-            name.c_str(), [&row, packed, n_threads](benchmark::State& state) { run(state, row, packed, n_threads); })
-            ->Unit(benchmark::kMillisecond)
-            ->UseManualTime()
-            ->Iterations(50);
+      for (const int n_threads : {1, 2}) add_line(row, packed, n_threads, best, "");
+      for (const kernels::CpuTarget target : kernels::supported_cpu_targets()) {
+        if (target == kernels::CpuTarget::kScalar || target == best || row.format == WeightFormat::kFp4Row32) continue;
+        add_line(row, packed, 1, target, std::string("/") + kernels::cpu_target_name(target));
       }
     }
   }

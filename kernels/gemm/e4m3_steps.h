@@ -44,6 +44,18 @@ DSV41_AVX512_STEP __m512i e4m3_halves(__m256i codes) {
 DSV41_AVX512_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
 DSV41_AVX512_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
 
+// BF16 values x 2^-8 of 32 codes; NaN codes give 1.875 x 2^0. From 2^-6 on, sign, exponent and mantissa move and the exponent
+// gets 112 more; below it are eight magnitudes, which come from a table.
+DSV41_AVX512_STEP __m512i e4m3_pairs(__m256i codes) {
+  alignas(64) static constexpr uint16_t kSmall[32] = {0x0000, 0x3710, 0x37a0, 0x37f0, 0x3840, 0x3870, 0x3820, 0x3810};
+  const __m512i wide = _mm512_cvtepi8_epi16(codes);
+  const __mmask32 is_small = _mm512_testn_epi16_mask(wide, _mm512_set1_epi16(0x78));
+  const __m512i changed =
+      _mm512_mask_permutexvar_epi16(_mm512_set1_epi16(0x3800), is_small, wide, _mm512_load_si512(kSmall));
+  const __m512i moved_bits = _mm512_set1_epi16(static_cast<int16_t>(0x87f0));
+  return _mm512_ternarylogic_epi32(_mm512_slli_epi16(wide, 4), moved_bits, changed, 0x6a);  // (a & b) ^ c
+}
+
 // The upper halves of 32 floats, which are BF16 values already.
 DSV41_AVX512_STEP __m512i upper_words(__m512 first, __m512 second) {
   alignas(64) static constexpr uint16_t kUpperWords[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,

@@ -30,13 +30,14 @@ bool holds(ScaleRange range, const uint8_t* scales, int64_t n) {
 const RowsProduct* products_of(CpuTarget target, WeightFormat format) {
   const bool is_fp8 = format == WeightFormat::kFp8Tile32;
   if (target == CpuTarget::kAvx2) return kFp8RowsAvx2;
+  if (target == CpuTarget::kAvx512Bf16) return is_fp8 ? kFp8RowsDot : kBf16RowsDot;
   return is_fp8 ? kFp8RowsAvx512 : kBf16RowsAvx512;
 }
 
 }  // namespace
 
 ScaleRange mapped_scale_range(CpuTarget target, const WeightView& weight, const TokenRows& x) {
-  if (x.n_rows != 1 || weight.layout != WeightLayout::kRows) return {};
+  if (x.n_rows != 1 || weight.layout != WeightLayout::kRows || target == CpuTarget::kAmx) return {};
   if (weight.format == WeightFormat::kBf16 && has_avx512(target)) return {0, 255};
   if (weight.format != WeightFormat::kFp8Tile32) return {};
   if (has_avx512(target)) return plain_scales(range_of(x, weight.cols));

@@ -1,5 +1,5 @@
-// One token times FP8 and BF16 weights in rows, as a mapped file has them (AVX-512; FP8 also AVX2): the chains of tile_product.h without the tile
-// in between, with the same bits.
+// One token times FP8 and BF16 weights in rows, as a mapped file has them (AVX-512, by FMA or by BF16 dot products; FP8
+// also AVX2): the chains of tile_product.h and bf16_product.h without the tile or the panel in between, with the same bits.
 //
 // Lanes are output rows, so 16 rows are transposed in registers on the way: the smallest piece that is moved is two codes or two
 // values of a row, since a shift tells the two apart for less than a shuffle. FP8 codes become binary16, go through a
@@ -25,8 +25,8 @@
 
 namespace dsv41::kernels {
 
-// Scales that this form takes with the token. Empty: there are several tokens, or the target, the layout, the format or the values need the general form. All for BF16,
-// which only AVX-512 has.
+// Scales that this form takes with the token. Empty: there are several tokens, or the target (kAmx among them), the
+// layout, the format or the values need the general form. All for BF16, which only AVX-512 has.
 ScaleRange mapped_scale_range(CpuTarget target, const tensor::WeightView& weight, const TokenRows& x);
 
 // As multiply_rows, for outputs from `first` on until rows need the general form: a group of unusual values, or fewer than 16 rows.

@@ -1,4 +1,5 @@
-// What mapped_product.cpp hands to the code of an instruction set: one token and some rows of a mapped weight.
+// What mapped_product.cpp hands to the code of an instruction set: one token and some rows of a mapped weight. The order
+// of a sum is that of the target: bf16_product.h for dot products, tile_product.h elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ using RowsProduct = bool (*)(const MappedRows& rows, const uint8_t* scales, int6
                              float* acc);
 
 // Of 16 and of 32 rows.
-extern const RowsProduct kFp8RowsAvx2[2], kFp8RowsAvx512[2];
-extern const RowsProduct kBf16RowsAvx512[2];
+extern const RowsProduct kFp8RowsAvx2[2], kFp8RowsAvx512[2], kFp8RowsDot[2];
+extern const RowsProduct kBf16RowsAvx512[2], kBf16RowsDot[2];
 
 // Of the one token of x.
 ExponentRange range_of_avx2(const TokenRows& x, int64_t cols);

@@ -1,5 +1,6 @@
-// How the weights of 16 rows of a mapped file turn in AVX-512 registers, so that lanes are rows. Included by files with
-// code for x86-64 alone.
+// How the weights of 16 rows of a mapped file turn in AVX-512 registers, so that lanes are rows: for the products of one
+// token by FMA (mapped_rows_avx512.cpp) and by BF16 dot products (mapped_rows_dot.cpp). Included by files with code for
+// x86-64 alone.
 #pragma once
 
 #include <cstring>

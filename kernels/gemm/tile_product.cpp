@@ -168,6 +168,13 @@ void multiply_tiles(CpuTarget target, const WeightView& weight, int64_t first, i
   }
 }
 
+void multiply_any(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
+                  const ProductOutput& out) {
+  if (multiplies_in_bf16(target, weight.format)) return multiply_bf16(target, weight, first, n, x, out);
+  if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
+  multiply_tiles(target, weight, first, n, x, out);
+}
+
 ProductOutput output_at(const ProductOutput& out, int64_t i) {
   ProductOutput moved = out;
   moved.y = out.is_f32 ? static_cast<void*>(static_cast<float*>(out.y) + i)
@@ -179,15 +186,13 @@ ProductOutput output_at(const ProductOutput& out, int64_t i) {
 
 void multiply_rows(CpuTarget target, const WeightView& weight, int64_t first, int64_t n, const TokenRows& x,
                    const ProductOutput& out) {
-  if (multiplies_in_bf16(target, weight.format)) return multiply_bf16(target, weight, first, n, x, out);
-  if (weight.layout == WeightLayout::kPacked && multiply_packed_row(target, weight, first, n, x, out)) return;
   const ScaleRange scales = mapped_scale_range(target, weight, x);
-  if (scales.is_empty()) return multiply_tiles(target, weight, first, n, x, out);
+  if (scales.is_empty()) return multiply_any(target, weight, first, n, x, out);
   for (int64_t done = 0; done < n;) {
     done += multiply_mapped_row(target, weight, first + done, n - done, x, scales, output_at(out, done));
     if (done == n) break;
     const int64_t n_other = std::min(kMappedRows - (first + done) % kMappedRows, n - done);
-    multiply_tiles(target, weight, first + done, n_other, x, output_at(out, done));
+    multiply_any(target, weight, first + done, n_other, x, output_at(out, done));
     done += n_other;
   }
 }
