@@ -29,6 +29,10 @@ struct PanelProduct {
   int n_tiles;               // at most kPanelTiles
   int n_strips;              // at most kPanelStrips
   float* sums;               // [n_rows][kPanelOutputs], 64-byte aligned
+  // Of TileUnit alone: another distance of the rows of sums, and values that are added behind x's of the same strip.
+  int64_t sums_stride = kPanelOutputs;
+  const uint16_t* low = nullptr;         // as x, or null
+  const uint32_t* low_strips = nullptr;  // of each 16 rows: bit s is set where strip s of `low` is not zero
 };
 
 #if defined(__x86_64__)  // AVX-512

@@ -20,9 +20,9 @@ struct alignas(64) PanelScratch {
 
 // Outputs [skip, n) of sums to y, whose first one is output `skip`.
 inline void store_panel(const float* sums, int n_rows, int64_t skip, int64_t n, int64_t offset,
-                        const ProductOutput& out) {
+                        const ProductOutput& out, int64_t sums_stride = kPanelOutputs) {
   for (int r = 0; r < n_rows; ++r) {
-    const float* const row = sums + r * kPanelOutputs;
+    const float* const row = sums + r * sums_stride;
     const int64_t at = r * out.y_stride + offset;
     if (out.is_f32) {
       std::memcpy(static_cast<float*>(out.y) + (at + skip), row + skip, static_cast<size_t>(n - skip) * sizeof *row);

@@ -7,7 +7,8 @@
 //   4. y       per (row, 1024 columns): the fp32 sum of its o, experts ascending, from +0 or from the sum of an earlier call
 //
 // Where the target multiplies FP4 in integers (gemm/fp4_integers.h) the rows of x are prepared for that before pass 1, and
-// those of the hidden values in pass 2; the bits are the same.
+// those of the hidden values in pass 2; the bits are the same. Experts with several slots are multiplied by tiles where the
+// target has them (gemm/fp4_tiles.h), with the same bits again.
 //
 // Differs from ref: fp32 sums and sigmoid, so single BF16 values of g, u and h may be off by one step, which the
 // quantiser may pass on. The result of a row does not depend on the other rows (tile_product.h).
@@ -17,6 +18,7 @@
 #include "kernels/common/number_formats.h"
 #include "kernels/common/simd_dispatch.h"
 #include "kernels/gemm/fp4_integers.h"
+#include "kernels/gemm/fp4_tiles.h"
 #include "kernels/gemm/tile_product.h"
 #include "kernels/moe/experts_plan.h"
 #include "kernels/moe/swiglu_row.h"
@@ -91,10 +93,10 @@ void multiply_slots(const tensor::WeightView& weight, int64_t first, int64_t n, 
       rows.codes[i] = inputs.codes + row * weight.cols;
       rows.scales[i] = inputs.scales + row * (weight.cols / kTileCols);
     }
-    if (usable) {
-      multiply_integers(weight, first, n, prepared, n_rows, out);
-    } else {
+    if (!usable) {
       multiply_rows(context.target, weight, first, n, rows, out);
+    } else if (!multiply_fp4_tiles(context.target, weight, first, n, rows, out)) {
+      multiply_integers(weight, first, n, prepared, n_rows, out);
     }
   }
 }
