@@ -1,6 +1,6 @@
 // BM_Gemm_Fp4: several tokens times an expert's matrices, packed and mapped, beside the same number of operations at the peak of
 // the best unit (peaks.h), in turns: `ratio` is the share of the peak. The activations are prepared before, as for the
-// many matrices of a step that share them.
+// many matrices of a step that share them. Lines that end in /amx multiply by tiles, which are taken by name only.
 #include <string>
 
 #include "backend/cpu/thread_pool.h"
@@ -13,6 +13,8 @@
 namespace dsv41::bench {
 namespace {
 
+using kernels::CpuTarget;
+
 struct Shape {
   int64_t cols, rows, n_tokens;
 };
@@ -21,9 +23,10 @@ constexpr Shape kShapes[] = {{5120, 2304, 8},   {5120, 2304, 32}, {5120, 2304, 6
 constexpr size_t kPoolBytes = size_t{320} << 20;
 constexpr double kRoundFlop = 3e9;
 
-void run(benchmark::State& state, const Shape& shape, bool packed, int n_threads) {
+void run(benchmark::State& state, const Shape& shape, bool packed, int n_threads, CpuTarget target) {
   const int64_t n_tokens = shape.n_tokens;
-  if (!kernels::multiplies_in_integers(kernels::best_cpu_target())) return state.SkipWithError("n/a: no VNNI");
+  if (!kernels::cpu_target_supported(target)) return state.SkipWithError("n/a: no AMX");
+  if (!kernels::multiplies_in_integers(target)) return state.SkipWithError("n/a: no VNNI");
   MatrixCopies matrices(tensor::WeightFormat::kFp4Row32, shape.rows, shape.cols, packed, kPoolBytes);
   if (!matrices.ok()) return state.SkipWithError("no memory");
   backend::ThreadPool pool(n_threads, /*flush_denormals=*/true);
@@ -43,7 +46,7 @@ void run(benchmark::State& state, const Shape& shape, bool packed, int n_threads
           });
         },
         [&] {
-          for (int64_t i = 0; i < n; ++i) x.multiply(matrices.next_view(), y.data(), pool);
+          for (int64_t i = 0; i < n; ++i) x.multiply(matrices.next_view(), y.data(), pool, target);
           benchmark::ClobberMemory();
         });
   }
@@ -54,19 +57,25 @@ void run(benchmark::State& state, const Shape& shape, bool packed, int n_threads
   state.counters["best_GFLOPs"] = flop * static_cast<double>(n) / state.counters["best_ms"] * 1e-6;
 }
 
+void add_line(const Shape& shape, bool packed, int n_threads, CpuTarget target) {
+  const std::string name = "BM_Gemm_Fp4/K:" + std::to_string(shape.cols) + "/N:" + std::to_string(shape.rows) +
+                           "/M:" + std::to_string(shape.n_tokens) + (packed ? "/packed" : "/mapped") +
+                           "/threads:" + std::to_string(n_threads) + (target == CpuTarget::kAmx ? "/amx" : "");
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [&shape, packed, n_threads, target](benchmark::State& state) { run(state, shape, packed, n_threads, target); })
+      ->Unit(benchmark::kMillisecond)
+      ->UseManualTime()
+      ->Iterations(12);
+}
+
 const bool kRegistered = [] {
   for (const Shape& shape : kShapes) {
     for (const bool packed : {true, false}) {
       for (const int n_threads : {1, 2}) {
-        const std::string name = "BM_Gemm_Fp4/K:" + std::to_string(shape.cols) + "/N:" + std::to_string(shape.rows) +
-                                 "/M:" + std::to_string(shape.n_tokens) + (packed ? "/packed" : "/mapped") +
-                                 "/threads:" + std::to_string(n_threads);
-        benchmark::RegisterBenchmark(
-            name.c_str(),
-            [&shape, packed, n_threads](benchmark::State& state) { run(state, shape, packed, n_threads); })
-            ->Unit(benchmark::kMillisecond)
-            ->UseManualTime()
-            ->Iterations(12);
+        for (const CpuTarget target : {kernels::best_cpu_target(), CpuTarget::kAmx}) {
+          add_line(shape, packed, n_threads, target);
+        }
       }
     }
   }
