@@ -128,7 +128,7 @@ Status SequenceKv::allocate_tables() {
   const size_t n_window_pages = static_cast<size_t>(geometry.pages_per_window_slot());
   const int64_t n_open = std::ranges::count(geometry.shape().sources, 2, &KvSource::ratio);
   const uint64_t row_floats = kernels::kOpenRowSlots * 2 * static_cast<uint64_t>(geometry.shape().head_dim);
-  offsets_.reserve(max_pages);
+  offsets_ = std::make_unique_for_overwrite<uint64_t[]>(max_pages);
   pages_.reserve(max_pages);
   window_offsets_.resize(n_window_pages);
   DSV41_TRY_ASSIGN(backend::Buffer table,
@@ -165,10 +165,9 @@ Status SequenceKv::copy_page(PageId from, PageId to, backend::Queue& queue) {
 Status SequenceKv::upload_table(backend::Queue& queue) {
   const size_t first = n_tabled_, n = pages_.size();
   if (first >= n) return Status();
-  offsets_.resize(n);  // within its capacity: pending copies read on
   for (size_t i = first; i < n; ++i) offsets_[i] = pool_.page_offset(pages_[i]);
   DSV41_TRY(
-      queue.copy_to_device(table_.as<uint64_t>() + first, offsets_.data() + first, (n - first) * sizeof(uint64_t)));
+      queue.copy_to_device(table_.as<uint64_t>() + first, offsets_.get() + first, (n - first) * sizeof(uint64_t)));
   n_tabled_ = n;
   return Status();
 }
@@ -238,6 +237,9 @@ Status SequenceKv::copy_from(const SequenceKv& other, const WriteRange& range, b
   for (int64_t i = n_shared; i < pages_for(range.keep); ++i) {
     DSV41_TRY(copy_page(other.pages_[static_cast<size_t>(i)], pages_[static_cast<size_t>(i)], queue));
   }
+  // What is the same in both tables goes from one to the other: of long chains that is most of the copy.
+  n_tabled_ = std::min(static_cast<size_t>(n_shared), other.n_tabled_);
+  if (n_tabled_ > 0) DSV41_TRY(queue.copy(table_.data(), other.table_.data(), n_tabled_ * sizeof(uint64_t)));
   if (range.keep_windows && other.has_windows()) {
     for (size_t i = 0; i < window_pages_.size(); ++i) {
       DSV41_TRY(queue.copy(pool_.arena() + pool_.page_offset(window_pages_[i]),

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -129,7 +130,8 @@ class SequenceKv {
   int64_t n_sealed_ = 0;
   size_t n_tabled_ = 0;  // pages whose entries in the device's table are right
   std::vector<PageId> window_pages_;
-  std::vector<uint64_t> offsets_;  // host copies of the tables; stay valid for pending copies
+  // Host copies of the tables, for pending copies to read from: of the page table those entries that this object has written.
+  std::unique_ptr<uint64_t[]> offsets_;
   std::vector<uint64_t> window_offsets_;
   backend::Buffer table_;         // device: u64 [pages of max_tokens]
   backend::Buffer window_table_;  // device: u64 [pages of the slot]
