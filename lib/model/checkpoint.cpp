@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -16,7 +15,6 @@
 #include "base/sha256.h"
 #include "model/engram_hash.h"
 #include "model/engram_vocab_map.h"
-#include "model/plain_json.h"
 #include "model/problem_list.h"
 #include "model/tensor_inventory.h"
 
@@ -57,68 +55,29 @@ Result<std::string> read_member(const std::string& folder, const char* file, uin
 }
 
 // A file name that stays inside the folder.
-bool is_shard_name(std::string_view file) {
+bool is_shard_name(const std::string& file) {
   constexpr std::string_view kSuffix = ".safetensors";
   return file.size() > kSuffix.size() && file.size() <= 255 && file.ends_with(kSuffix) &&
          file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && file.front() != '.';
 }
 
-using IndexEntry = std::pair<std::string_view, std::string_view>;  // tensor, shard file
-
-// The weight map of an index as programs write it; nothing where it is another, and where a name comes twice.
-std::optional<std::vector<IndexEntry>> read_plain_index(std::string_view text) {
-  std::vector<IndexEntry> entries;
-  PlainJson in(text);
-  const auto take_metadata = [&] {
-    uint64_t total_size = 0;
-    return in.take('{') && in.take_key("total_size") && in.take_size(&total_size) && in.take('}');
-  };
-  const auto take_entry = [&] {
-    IndexEntry& entry = entries.emplace_back();
-    return in.take_key(&entry.first) && in.take_string(&entry.second);
-  };
-  if (!in.take('{') || !in.take_key("metadata") || !take_metadata() || !in.take(',') || !in.take_key("weight_map") ||
-      !in.take_list('{', '}', take_entry) || !in.take('}') || !in.at_end()) {
-    return std::nullopt;
-  }
-  const auto ascends = [](const IndexEntry& a, const IndexEntry& b) { return a.first < b.first; };
-  const auto same = [](const IndexEntry& a, const IndexEntry& b) { return a.first == b.first; };
-  if (!std::is_sorted(entries.begin(), entries.end(), ascends)) std::sort(entries.begin(), entries.end(), ascends);
-  if (std::adjacent_find(entries.begin(), entries.end(), same) != entries.end()) return std::nullopt;
-  return entries;
-}
-
-Status add_to(WeightMap* shards, std::string_view name, std::string_view file) {
-  if (!is_shard_name(file)) {
-    return Status(Code::kCHECKPOINT,
-                  "weight_map maps " + quoted_name(name) + " to something else than a .safetensors file");
-  }
-  (*shards)[std::string(file)].emplace_back(name);
-  if (shards->size() <= kMaxShards) return Status();
-  return Status(Code::kCHECKPOINT, "names more than " + std::to_string(kMaxShards) + " files");
-}
-
-Status add_index(const std::string& text, WeightMap* shards) {
-  if (const auto entries = read_plain_index(text)) {
-    for (const auto& [name, file] : *entries) DSV41_TRY(add_to(shards, name, file));
-    return Status();
-  }
-  const Result<Json> index = Json::parse(text);
+// Names ascend within a file.
+Result<WeightMap> parse_index(const std::string& text) {
+  Result<Json> index = Json::parse(text);
   if (!index.ok()) return Status(Code::kCHECKPOINT, std::string(index.status().message()));
   const Json* map = index->find("weight_map");
   if (!map || !map->is_object()) return Status(Code::kCHECKPOINT, "has no object \"weight_map\"");
-  for (const auto& [name, file] : map->members())
-    DSV41_TRY(add_to(shards, name, file.is_string() ? std::string_view(file.as_string()) : std::string_view()));
-  return Status();
-}
-
-// Names ascend within a file.
-Result<WeightMap> parse_index(const std::string& text) {
   WeightMap shards;
-  DSV41_TRY(add_index(text, &shards));
-  for (auto& [file, names] : shards) {
-    if (!std::is_sorted(names.begin(), names.end())) std::sort(names.begin(), names.end());
+  for (const auto& [name, file] : map->members()) {
+    if (!file.is_string() || !is_shard_name(file.as_string())) {
+      return Status(Code::kCHECKPOINT,
+                    "weight_map maps " + quoted_name(name) + " to something else than a .safetensors file");
+    }
+    shards[file.as_string()].push_back(name);
+    if (shards.size() > kMaxShards)
+      return Status(Code::kCHECKPOINT, "names more than " + std::to_string(kMaxShards) + " files");
   }
+  for (auto& [file, names] : shards) std::sort(names.begin(), names.end());
   return shards;
 }
 

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 
 #include "base/checked.h"
 #include "base/json.h"
-#include "model/plain_json.h"
 
 namespace dsv41::model {
 namespace {
@@ -32,26 +30,20 @@ constexpr DtypeEntry kDtypes[] = {
 // released checkpoint in one file would have 1.3 million.
 constexpr int64_t kMaxHeaderValues = 2'000'000;
 
-constexpr std::string_view kMetadata = "__metadata__";
-
 Status damaged(std::string text) { return Status(Code::kCHECKPOINT, std::move(text)); }
 
 const DtypeEntry& entry_of(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
-Status check_header_size(std::string_view text) {
+Result<Json> parse_header(std::string_view text) {
   if (text.empty() || text.front() != '{') return damaged("the header does not start with a brace");
   const int64_t n_values =
       std::count_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == '{'; });
-  if (n_values <= kMaxHeaderValues) return Status();
-  return damaged("the header has more than " + std::to_string(kMaxHeaderValues) + " values");
+  if (n_values > kMaxHeaderValues)
+    return damaged("the header has more than " + std::to_string(kMaxHeaderValues) + " values");
+  Result<Json> header = Json::parse(text);
+  if (!header.ok()) return damaged("header: " + std::string(header.status().message()));
+  return header;
 }
-
-// A tensor as the header describes it.
-struct Description {
-  StoredTensor tensor;  // name and shape
-  std::string dtype;
-  uint64_t begin = 0, end = 0;  // in the payload
-};
 
 Status check_metadata(const Json& metadata) {
   bool strings = metadata.is_object();
@@ -61,7 +53,8 @@ Status check_metadata(const Json& metadata) {
   return strings ? Status() : damaged("__metadata__ is not an object of strings");
 }
 
-Result<Description> read_description(const std::string& name, const Json& json) {
+// Dtype, shape and place of one tensor; `payload` is what its offsets count in.
+Result<StoredTensor> parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> payload) {
   const Json* dtype = json.find("dtype");
   const Json* shape = json.find("shape");
   const Json* offsets = json.find("data_offsets");
@@ -69,113 +62,49 @@ Result<Description> read_description(const std::string& name, const Json& json) 
       offsets->items().size() != 2 || json.members().size() != 3) {
     return damaged("does not have exactly a dtype, a shape and two data_offsets");
   }
-  Description read;
-  read.tensor.name = name;
-  read.dtype = dtype->as_string();
+  StoredTensor tensor;
+  tensor.name = name;
+  const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                                  [&](const DtypeEntry& entry) { return dtype->as_string() == entry.name; });
+  if (known == std::end(kDtypes)) return damaged("unknown dtype " + quoted_name(dtype->as_string()));
+  tensor.dtype = known->dtype;
+
+  if (shape->items().size() > kMaxTensorRank)
+    return damaged("more than " + std::to_string(kMaxTensorRank) + " dimensions");
+  uint64_t want_bytes = known->bytes;
   for (const Json& item : shape->items()) {
     int64_t size = 0;
     if (!item.is_integer() || !item.to_int64(&size) || size < 0)
       return damaged("the shape holds something else than sizes");
-    read.tensor.shape.push_back(size);
+    if (!checked_mul(want_bytes, static_cast<uint64_t>(size), &want_bytes)) return damaged("the shape overflows");
+    tensor.shape.push_back(size);
   }
+
   int64_t place[2] = {0, 0};
   for (size_t i = 0; i < 2; ++i) {
     const Json& item = offsets->items()[i];
     if (!item.is_integer() || !item.to_int64(&place[i]) || place[i] < 0) return damaged("data_offsets are not offsets");
   }
-  read.begin = static_cast<uint64_t>(place[0]);
-  read.end = static_cast<uint64_t>(place[1]);
-  return read;
-}
-
-Result<std::vector<Description>> read_header(std::string_view text) {
-  const Result<Json> header = Json::parse(text);
-  if (!header.ok()) return damaged("header: " + std::string(header.status().message()));
-  std::vector<Description> tensors;
-  tensors.reserve(header->members().size());
-  for (const auto& [name, json] : header->members()) {
-    if (name == kMetadata) {
-      DSV41_TRY(check_metadata(json));
-      continue;
-    }
-    Result<Description> tensor = read_description(name, json);
-    if (!tensor.ok()) return std::move(tensor).status().with_context("tensor " + quoted_name(name));
-    tensors.push_back(std::move(tensor).value());
-  }
-  return tensors;
-}
-
-// The same of a header as the format's own writers make it; nothing where it is another.
-std::optional<std::vector<Description>> read_plain_header(std::string_view text) {
-  std::vector<Description> tensors;
-  std::vector<std::string_view> names;
-  PlainJson in(text);
-  const auto take_metadata = [&] {
-    std::string_view key, value;
-    return in.take('{') && in.take_key(&key) && in.take_string(&value) && in.take('}');
-  };
-  const auto take_tensor = [&](std::string_view name) {
-    Description& read = tensors.emplace_back();
-    read.tensor.name = name;
-    std::string_view dtype;
-    const auto take_extent = [&] {
-      uint64_t size = 0;
-      if (!in.take_size(&size)) return false;
-      read.tensor.shape.push_back(static_cast<int64_t>(size));
-      return true;
-    };
-    const bool taken = in.take('{') && in.take_key("dtype") && in.take_string(&dtype) && in.take(',') &&
-                       in.take_key("shape") && in.take_list('[', ']', take_extent) && in.take(',') &&
-                       in.take_key("data_offsets") && in.take('[') && in.take_size(&read.begin) && in.take(',') &&
-                       in.take_size(&read.end) && in.take(']') && in.take('}');
-    read.dtype = dtype;
-    return taken;
-  };
-  const bool plain = in.take_list('{', '}', [&] {
-    if (!in.take_key(&names.emplace_back())) return false;
-    return names.back() == kMetadata ? take_metadata() : take_tensor(names.back());
-  });
-  if (!plain || !in.at_end()) return std::nullopt;
-  std::sort(names.begin(), names.end());
-  if (std::adjacent_find(names.begin(), names.end()) != names.end()) return std::nullopt;
-  return tensors;
-}
-
-// Dtype, place and size of a tensor as described, against the payload that the offsets count in.
-Status locate(Description* read, std::span<const std::byte> payload) {
-  StoredTensor& tensor = read->tensor;
-  const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                  [&](const DtypeEntry& entry) { return read->dtype == entry.name; });
-  if (known == std::end(kDtypes)) return damaged("unknown dtype " + quoted_name(read->dtype));
-  tensor.dtype = known->dtype;
-  if (tensor.shape.size() > kMaxTensorRank)
-    return damaged("more than " + std::to_string(kMaxTensorRank) + " dimensions");
-  uint64_t want_bytes = known->bytes;
-  for (int64_t size : tensor.shape) {
-    if (!checked_mul(want_bytes, static_cast<uint64_t>(size), &want_bytes)) return damaged("the shape overflows");
-  }
-  if (read->end < read->begin) return damaged("data_offsets end before they begin");
-  if (read->end > payload.size()) {
-    return damaged("ends at byte " + std::to_string(read->end) + " of a payload of " + std::to_string(payload.size()) +
+  const uint64_t begin = static_cast<uint64_t>(place[0]), end = static_cast<uint64_t>(place[1]);
+  if (end < begin) return damaged("data_offsets end before they begin");
+  if (end > payload.size()) {
+    return damaged("ends at byte " + std::to_string(end) + " of a payload of " + std::to_string(payload.size()) +
                    ": the file is truncated");
   }
-  tensor.bytes = read->end - read->begin;
+  tensor.bytes = end - begin;
   if (tensor.bytes != want_bytes) {
     return damaged(describe(tensor.dtype, tensor.shape) + " needs " + std::to_string(want_bytes) +
                    " bytes, data_offsets give " + std::to_string(tensor.bytes));
   }
-  tensor.data = payload.data() + read->begin;
-  return Status();
+  tensor.data = payload.data() + begin;
+  return tensor;
 }
 
 // Sorts into payload order and checks that the tensors tile the payload.
 Status check_tiling(std::vector<StoredTensor>& tensors, std::span<const std::byte> payload) {
-  const auto lies_before = [](const StoredTensor& a, const StoredTensor& b) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
     return a.data != b.data ? a.data < b.data : a.bytes < b.bytes;
-  };
-  // Programs write the header in payload order.
-  if (!std::is_sorted(tensors.begin(), tensors.end(), lies_before))
-    std::stable_sort(tensors.begin(), tensors.end(), lies_before);
+  });
   uint64_t covered = 0;
   for (const StoredTensor& tensor : tensors) {
     const uint64_t begin = static_cast<uint64_t>(tensor.data - payload.data());
@@ -219,18 +148,18 @@ Result<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> f
   }
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), header_bytes);
   const std::span<const std::byte> payload = rest.subspan(header_bytes);
-  DSV41_TRY(check_header_size(text));
-  std::optional<std::vector<Description>> descriptions = read_plain_header(text);
-  if (!descriptions) {
-    DSV41_TRY_ASSIGN(descriptions, read_header(text));
-  }
+  DSV41_TRY_ASSIGN(const Json header, parse_header(text));
 
   std::vector<StoredTensor> tensors;
-  tensors.reserve(descriptions->size());
-  for (Description& description : *descriptions) {
-    Status status = locate(&description, payload);
-    if (!status.ok()) return std::move(status).with_context("tensor " + quoted_name(description.tensor.name));
-    tensors.push_back(std::move(description.tensor));
+  tensors.reserve(header.members().size());
+  for (const auto& [name, json] : header.members()) {
+    if (name == "__metadata__") {
+      DSV41_TRY(check_metadata(json));
+      continue;
+    }
+    Result<StoredTensor> tensor = parse_tensor(name, json, payload);
+    if (!tensor.ok()) return std::move(tensor).status().with_context("tensor " + quoted_name(name));
+    tensors.push_back(std::move(tensor).value());
   }
   DSV41_TRY(check_tiling(tensors, payload));
   return tensors;
