@@ -4,8 +4,11 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/gemm/e4m3_steps.h"
 #include "kernels/gemm/packed_weight.h"
+
+#if defined(__x86_64__)
+#include "kernels/gemm/e4m3_steps.h"
+#endif
 
 namespace dsv41::kernels {
 
