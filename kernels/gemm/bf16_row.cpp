@@ -15,9 +15,11 @@ using tensor::WeightView;
 
 // The line of 16 codes of an even and 16 of an odd column, x 2^-8.
 DSV41_AVX512_STEP __m512i line_of(const uint8_t* codes) {
-  const __m512i halves = e4m3_halves(_mm256_load_si256(reinterpret_cast<const __m256i*>(codes)));
-  const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(low_floats(halves)), 16);
-  return _mm512_mask_mov_epi16(even, 0xaaaaaaaa, _mm512_castps_si512(high_floats(halves)));
+  alignas(64) static constexpr uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i values = e4m3_pairs(_mm256_load_si256(reinterpret_cast<const __m256i*>(codes)));
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kInterleave), values);
 }
 
 // kN bands from `first_band` on. Weights are kept x 2^-8, the token x 2^8 and the strip's scale.
