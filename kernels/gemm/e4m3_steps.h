@@ -1,5 +1,5 @@
-// E4M3 codes in AVX-512 registers: turned from rows to columns, widened through binary16. Included by files with code for
-// x86-64 alone.
+// E4M3 codes in AVX-512 registers: turned from rows to columns, widened through binary16. Included by files with code
+// for x86-64 alone.
 #pragma once
 
 #include <cstdint>
@@ -44,16 +44,40 @@ DSV41_AVX512_STEP __m512i e4m3_halves(__m256i codes) {
 DSV41_AVX512_STEP __m512 low_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_castsi512_si256(halves)); }
 DSV41_AVX512_STEP __m512 high_floats(__m512i halves) { return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)); }
 
-// BF16 values x 2^-8 of 32 codes; NaN codes give 1.875 x 2^0. From 2^-6 on, sign, exponent and mantissa move and the exponent
-// gets 112 more; below it are eight magnitudes, which come from a table.
-DSV41_AVX512_STEP __m512i e4m3_pairs(__m256i codes) {
+// BF16 values x 2^-8 of E4M3 codes; NaN codes give 1.875. From 2^-6 on, sign, exponent and mantissa move, which is a
+// multiplication by 16, and the exponent gets 112 more; below it are eight magnitudes, which come from a table.
+//
+// moved: words that are 16 times a code with its sign; codes: words with the code at the lower end.
+DSV41_AVX512_STEP __m512i bf16_of(__m512i moved, __m512i changes) {
+  const __m512i moved_bits = _mm512_set1_epi16(static_cast<int16_t>(0x87f0));
+  return _mm512_ternarylogic_epi32(moved, moved_bits, changes, 0x6a);  // (a & b) ^ c
+}
+DSV41_AVX512_STEP __m512i usual_change() { return _mm512_set1_epi16(0x3800); }
+DSV41_AVX512_STEP __m512i changes_of(__mmask32 is_small, __m512i codes) {
   alignas(64) static constexpr uint16_t kSmall[32] = {0x0000, 0x3710, 0x37a0, 0x37f0, 0x3840, 0x3870, 0x3820, 0x3810};
+  return _mm512_mask_permutexvar_epi16(usual_change(), is_small, codes, _mm512_load_si512(kSmall));
+}
+
+// Of 32 codes.
+DSV41_AVX512_STEP __m512i e4m3_pairs(__m256i codes) {
   const __m512i wide = _mm512_cvtepi8_epi16(codes);
   const __mmask32 is_small = _mm512_testn_epi16_mask(wide, _mm512_set1_epi16(0x78));
-  const __m512i changed =
-      _mm512_mask_permutexvar_epi16(_mm512_set1_epi16(0x3800), is_small, wide, _mm512_load_si512(kSmall));
-  const __m512i moved_bits = _mm512_set1_epi16(static_cast<int16_t>(0x87f0));
-  return _mm512_ternarylogic_epi32(_mm512_slli_epi16(wide, 4), moved_bits, changed, 0x6a);  // (a & b) ^ c
+  return bf16_of(_mm512_slli_epi16(wide, 4), changes_of(is_small, wide));
+}
+
+// Of the even or odd of 64 codes. kAnySmall: there may be some below 2^-6.
+template <bool kAnySmall>
+DSV41_AVX512_STEP __m512i bf16_of_even_bytes(__m512i codes) {
+  const __m512i moved = _mm512_maddubs_epi16(_mm512_set1_epi16(0x0010), codes);
+  if (!kAnySmall) return bf16_of(moved, usual_change());
+  return bf16_of(moved, changes_of(_mm512_testn_epi16_mask(codes, _mm512_set1_epi16(0x78)), codes));
+}
+template <bool kAnySmall>
+DSV41_AVX512_STEP __m512i bf16_of_odd_bytes(__m512i codes) {
+  const __m512i moved = _mm512_maddubs_epi16(_mm512_set1_epi16(0x1000), codes);
+  if (!kAnySmall) return bf16_of(moved, usual_change());
+  const __mmask32 is_small = _mm512_testn_epi16_mask(codes, _mm512_set1_epi16(0x7800));
+  return bf16_of(moved, changes_of(is_small, _mm512_srli_epi16(codes, 8)));
 }
 
 // The upper halves of 32 floats, which are BF16 values already.

@@ -1,5 +1,5 @@
-// What mapped_product.cpp hands to the code of an instruction set: one token and some rows of a mapped weight. The order
-// of a sum is that of the target: bf16_product.h for dot products, tile_product.h elsewhere.
+// What mapped_product.cpp hands to the code of an instruction set: one token and some rows of a mapped weight. The
+// order of a sum is that of the target: bf16_product.h for dot products, tile_product.h elsewhere.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,8 @@ DSV41_STEP void widen_codes(const uint8_t* low, int64_t row_bytes, uint16_t (*ou
   }
   const __m256i kept = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
   const auto put = [&](int word, __m256i words) DSV41_AVX2 {
-    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 1), odd = _mm256_srai_epi16(words, 1);
+    const __m256i even = _mm256_maddubs_epi16(_mm256_set1_epi16(128), words);  // lower bytes with their sign
+    const __m256i odd = _mm256_srai_epi16(words, 1);
     _mm256_store_si256(reinterpret_cast<__m256i*>(out[2 * word]), _mm256_and_si256(even, kept));
     _mm256_store_si256(reinterpret_cast<__m256i*>(out[2 * word + 1]), _mm256_and_si256(odd, kept));
   };

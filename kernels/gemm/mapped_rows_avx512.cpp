@@ -10,6 +10,44 @@
 namespace dsv41::kernels {
 namespace {
 
+// 32 columns of codes, which begin at `low`, half turned: turned_words gives the rest. `largest`: maxima of twice the
+// codes without their sign, which are 254 for NaN codes alone.
+template <bool kFetch>
+DSV41_AVX512_STEP void turn_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&fours)[8],
+                                  __m512i& largest) {
+  __m512i z[8], twos[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {
+    const uint8_t* const high = low + 8 * row_bytes;
+    if (kFetch) {
+      fetch_line(low + ahead);
+      fetch_line(high + ahead);
+    }
+    z[i] = load_pair(low, high);
+    largest = _mm512_max_epu8(largest, _mm512_add_epi8(z[i], z[i]));
+  }
+  // Words are two columns of a row. twos: words 0-3 or 4-7 of each lane, of two rows; fours: two words, of four rows.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    twos[i] = _mm512_unpacklo_epi16(z[2 * i], z[2 * i + 1]);
+    twos[4 + i] = _mm512_unpackhi_epi16(z[2 * i], z[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    fours[i] = _mm512_unpacklo_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[2 + i] = _mm512_unpackhi_epi32(twos[2 * i], twos[2 * i + 1]);
+    fours[4 + i] = _mm512_unpacklo_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+    fours[6 + i] = _mm512_unpackhi_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
+  }
+}
+
+// Words of two columns of a row: 2 w and 2 w + 1 of the 16 rows, then 16 + 2 w and 17 + 2 w.
+DSV41_AVX512_STEP __m512i turned_words(const __m512i (&fours)[8], int w) {
+  const __m512i even_words = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
+  const __m512i odd_words = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);
+  return _mm512_permutex2var_epi64(fours[w / 2 * 2], w % 2 == 0 ? even_words : odd_words, fours[w / 2 * 2 + 1]);
+}
+
 // A strip of a tile as halves of value x 2^-8: [2 w + odd] has column 2 w + odd of 16 rows, then column 16 + 2 w + odd.
 struct alignas(64) Halves {
   uint16_t of[kTileCols / 2][2 * kTileRows];
@@ -25,7 +63,8 @@ DSV41_AVX512_STEP void widen_codes(const uint8_t* low, int64_t row_bytes, int64_
 #pragma GCC unroll 8
   for (int w = 0; w < 8; ++w) {
     const __m512i words = turned_words(fours, w);
-    const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 1), odd = _mm512_srai_epi16(words, 1);
+    const __m512i even = _mm512_maddubs_epi16(_mm512_set1_epi16(128), words);  // lower bytes with their sign
+    const __m512i odd = _mm512_srai_epi16(words, 1);
     _mm512_store_si512(out.of[2 * w], _mm512_and_si512(even, kept));
     _mm512_store_si512(out.of[2 * w + 1], _mm512_and_si512(odd, kept));
     between(w);
@@ -113,8 +152,7 @@ DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_
                            float* acc) {
   Fp8Group group = {rows, scales, cols, x, _mm512_setzero_si512()};
   __m512 sum[kTiles];
-#pragma GCC unroll 2
-  for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
+  set_zero(sum);
   Line<kTiles> lines[2];
   Line<kTiles>*line = lines, *before = lines + 1;
   const int64_t n_lines = cols / kLineBytes;
@@ -137,15 +175,7 @@ DSV41_AVX512_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     __m512i pairs[kTiles][8];
-#pragma GCC unroll 2
-    for (int t = 0; t < kTiles; ++t) {
-      const uint8_t* const tile = rows + t * kTileRows * row_bytes;
-      if (half == 0) {
-        turn_pairs<true>(tile, row_bytes, ahead, pairs[t]);
-      } else {
-        turn_pairs<false>(tile + kLineBytes / 2, row_bytes, 0, pairs[t]);
-      }
-    }
+    turn_tiles(half == 0, rows + half * (kLineBytes / 2), row_bytes, ahead, pairs);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const float* const at = x + half * (kTileCols / 2) + 2 * j;
@@ -163,8 +193,7 @@ DSV41_AVX512_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t
 template <int kTiles>
 DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, float* acc) {
   __m512 sum[kTiles];
-#pragma GCC unroll 2
-  for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
+  set_zero(sum);
   for (int64_t col = 0; col < cols; col += kTileCols) {
     __m512 values[2];
     widen(x, col, cols, values);

@@ -1,6 +1,6 @@
-// How the weights of 16 rows of a mapped file turn in AVX-512 registers, so that lanes are rows: for the products of one
-// token by FMA (mapped_rows_avx512.cpp) and by BF16 dot products (mapped_rows_dot.cpp). Included by files with code for
-// x86-64 alone.
+// How the weights of 16 rows of a mapped file turn in AVX-512 registers, so that lanes are rows: for the products of
+// one token by FMA (mapped_rows_avx512.cpp) and by BF16 dot products (mapped_rows_dot.cpp). Included by files with code
+// for x86-64 alone.
 #pragma once
 
 #include <cstring>
@@ -25,51 +25,9 @@ DSV41_AVX512_STEP __m512i load_pair(const uint8_t* low, const uint8_t* high) {
                             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)), 1);
 }
 
-// 32 columns of codes, which begin at `low`, half turned: turned_words gives the rest. `largest`: maxima of twice the
-// codes without their sign, which are 254 for NaN codes alone.
+// 32 bytes of 16 rows: out[j] has bytes 4 j to 4 j + 3, a dword a row.
 template <bool kFetch>
-DSV41_AVX512_STEP void turn_codes(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&fours)[8],
-                                  __m512i& largest) {
-  __m512i z[8], twos[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i, step(low, row_bytes)) {
-    const uint8_t* const high = low + 8 * row_bytes;
-    if (kFetch) {
-      fetch_line(low + ahead);
-      fetch_line(high + ahead);
-    }
-    z[i] = load_pair(low, high);
-    largest = _mm512_max_epu8(largest, _mm512_add_epi8(z[i], z[i]));
-  }
-  // Words are two columns of a row. twos: words 0-3 or 4-7 of each lane, of two rows; fours: two words, of four rows.
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    twos[i] = _mm512_unpacklo_epi16(z[2 * i], z[2 * i + 1]);
-    twos[4 + i] = _mm512_unpackhi_epi16(z[2 * i], z[2 * i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    fours[i] = _mm512_unpacklo_epi32(twos[2 * i], twos[2 * i + 1]);
-    fours[2 + i] = _mm512_unpackhi_epi32(twos[2 * i], twos[2 * i + 1]);
-    fours[4 + i] = _mm512_unpacklo_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
-    fours[6 + i] = _mm512_unpackhi_epi32(twos[4 + 2 * i], twos[5 + 2 * i]);
-  }
-}
-
-// Words of two columns of a row: 2 w and 2 w + 1 of the 16 rows, then 16 + 2 w and 17 + 2 w.
-DSV41_AVX512_STEP __m512i turned_words(const __m512i (&fours)[8], int w) {
-  const __m512i even_words = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
-  const __m512i odd_words = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);
-  return _mm512_permutex2var_epi64(fours[w / 2 * 2], w % 2 == 0 ? even_words : odd_words, fours[w / 2 * 2 + 1]);
-}
-
-DSV41_AVX512_STEP bool any_nan(__m512i largest) {
-  return _mm512_cmpeq_epi8_mask(largest, _mm512_set1_epi8(static_cast<char>(254))) != 0;
-}
-
-// 16 columns of 16 rows: pairs[j] has columns 2 j and 2 j + 1, a dword a row.
-template <bool kFetch>
-DSV41_AVX512_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&pairs)[8]) {
+DSV41_AVX512_STEP void turn_tile(const uint8_t* low, int64_t row_bytes, int64_t ahead, __m512i (&out)[8]) {
   __m512i z[8], twos[8], fours[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i, step(low, row_bytes)) {  // rows 0-3 with 4-7, then 8-11 with 12-15
@@ -86,7 +44,7 @@ DSV41_AVX512_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t
     twos[2 * i] = _mm512_unpacklo_epi32(z[2 * i], z[2 * i + 1]);
     twos[2 * i + 1] = _mm512_unpackhi_epi32(z[2 * i], z[2 * i + 1]);
   }
-  // fours[4 i + j], lane by lane: pair j of four rows, pair j + 4, pair j of the other four, pair j + 4.
+  // fours[4 i + j], lane by lane: dword j of four rows, dword j + 4, dword j of the other four, dword j + 4.
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     fours[4 * i] = _mm512_unpacklo_epi64(twos[4 * i], twos[4 * i + 2]);
@@ -96,9 +54,57 @@ DSV41_AVX512_STEP void turn_pairs(const uint8_t* low, int64_t row_bytes, int64_t
   }
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    pairs[j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
-    pairs[4 + j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
+    out[j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
+    out[4 + j] = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
   }
+}
+
+// Of tiles below each other, which begin at `low`.
+template <int kTiles>
+DSV41_AVX512_STEP void turn_tiles(bool fetch, const uint8_t* low, int64_t row_bytes, int64_t ahead,
+                                  __m512i (&out)[kTiles][8]) {
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) {
+    if (fetch) {
+      turn_tile<true>(low + t * kTileRows * row_bytes, row_bytes, ahead, out[t]);
+    } else {
+      turn_tile<false>(low + t * kTileRows * row_bytes, row_bytes, 0, out[t]);
+    }
+  }
+}
+
+// The strip of codes at column `col`: a dword of out[t][j] has four columns of a row.
+template <int kTiles>
+DSV41_AVX512_STEP void turn_strip(const MappedRows& rows, int64_t col, __m512i (&out)[kTiles][8]) {
+  turn_tiles(col % kLineBytes == 0, rows.first + col, rows.row_bytes, ahead_in_rows(col, rows.row_bytes, kMappedRows),
+             out);
+}
+
+// Whether a code of the strip is below 2^-6, the least that is normal. `most`: maxima of twice the codes without their
+// sign, which are 254 for NaN codes alone.
+template <int kTiles>
+DSV41_AVX512_STEP bool any_small(const __m512i (&strip)[kTiles][8], __m512i& most) {
+  __m512i least = _mm512_set1_epi8(static_cast<char>(255));
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const __m512i twice = _mm512_add_epi8(strip[t][j], strip[t][j]);
+      least = _mm512_min_epu8(least, twice);
+      most = _mm512_max_epu8(most, twice);
+    }
+  }
+  return _mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(16)) != 0;
+}
+
+DSV41_AVX512_STEP bool any_nan(__m512i most) {
+  return _mm512_cmpeq_epi8_mask(most, _mm512_set1_epi8(static_cast<char>(254))) != 0;
+}
+
+template <int kTiles>
+DSV41_AVX512_STEP void set_zero(__m512 (&sum)[kTiles]) {
+#pragma GCC unroll 2
+  for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
 }
 
 // The last columns of rows whose width is no multiple of 32, with zeros behind them. Zero times zero adds nothing.

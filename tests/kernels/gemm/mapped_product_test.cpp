@@ -181,6 +181,22 @@ TEST_SUITE("kernels/mapped_product") {
     }
   }
 
+  TEST_CASE("a strip with one code below the normal ones has the bits of the general form, and one without") {
+    for (const int64_t row : {0, 16, 40, 69}) {
+      for (const int64_t col : {0, 31, 33, 94}) {
+        for (const int code : {0x00, 0x80, 0x01, 0x87, 0x08}) {
+          CAPTURE(row);
+          CAPTURE(col);
+          CAPTURE(code);
+          MappedWeight weight(kFp8, 70, 96, 3);
+          for (uint8_t& usual : weight.codes) usual = static_cast<uint8_t>((usual & 0xb9) | 0x40);
+          weight.code(row, col) = static_cast<uint8_t>(code);
+          check_products(weight, TwoTokens(96, 8), false);
+        }
+      }
+    }
+  }
+
   TEST_CASE("only groups of rows with unusual codes or scales take the general form") {
     const TwoTokens x(96, 8);
     const MappedWeight usual(kFp8, 200, 96, 3), bf16(kBf16, 200, 96, 3);
