@@ -11,6 +11,7 @@
 #include "backend/cpu/placement.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/float_state.h"
+#include "base/stream_copy.h"
 #include "kernels/common/cpu_features.h"
 #include "kernels/gemm/packed_weight.h"
 
@@ -96,7 +97,12 @@ class HostBackend : public Backend {
 // Copies are the same for both: at once, in host memory.
 class HostQueue : public Queue {
  public:
-  Status copy_to_device(void* device, const void* host, uint64_t bytes) override { return copy(device, host, bytes); }
+  // Large pieces come from files and are not read soon.
+  Status copy_to_device(void* device, const void* host, uint64_t bytes) override {
+    if (bytes < kLeastStreamedBytes) return copy(device, host, bytes);
+    stream_copy(device, host, bytes);
+    return Status();
+  }
   Status copy_to_host(void* host, const void* device, uint64_t bytes) override { return copy(host, device, bytes); }
   Status copy(void* to, const void* from, uint64_t bytes) override {
     if (bytes) std::memcpy(to, from, bytes);
