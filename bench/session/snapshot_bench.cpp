@@ -24,8 +24,7 @@
 #include "kernels/quant/act_quant.h"
 #include "kernels/quant/fp4_quant.h"
 #include "paired_rounds.h"
-#include "session/chain_loader.h"
-#include "session/page_stream.h"
+#include "session/page_restore.h"
 #include "session/session_snapshot.h"
 #include "session/snapshot_planes.h"
 
@@ -401,12 +400,10 @@ Status restore_file(const std::string& path, uint64_t round) {
   DSV41_TRY(tokens.read(std::as_writable_bytes(std::span(ids))));
   if (session::token_chain({}, ids).back() != identity.chain) return Status(Code::kCORRUPT, "other tokens");
   const kv::PrefixRootRef root = w.target->root({{}, {}, std::as_bytes(std::span(&round, 1))});
-  DSV41_TRY_ASSIGN(session::PageStream records, session::PageStream::open(reader, w.geometry(), identity.n_tokens));
+  DSV41_TRY_ASSIGN(session::PlaneLoader planes, session::PlaneLoader::open(reader, w.geometry(), identity.n_tokens));
   DSV41_TRY_ASSIGN(session::ChainLoader loader, session::ChainLoader::create(*w.target, root, {}, ids));
-  for (uint64_t page = 0; page < n_tokens / kPageTokens; ++page) {
-    DSV41_TRY_ASSIGN(const kv::PageParts parts, records.next(kPageTokens));
-    DSV41_TRY(loader.add(nullptr, parts));
-  }
+  const session::ProvenanceRange exact{0, identity.n_tokens, nullptr};
+  DSV41_TRY(session::restore_pages(planes, loader, {&exact, 1}, {}, nullptr));
   std::vector<std::byte> rows(static_cast<size_t>(kEncoderLayers * w.geometry().window_rows()) *
                               w.geometry().window_row_bytes());
   for (session::RowSections half : {session::kEncoderRows, session::kDecoderRows}) {

@@ -149,7 +149,7 @@ class FileSource final : public ByteSource {
     if (n_read < n_before + n) return too_short(offset, n);
     return std::span<const std::byte>(room.subspan(n_before, n));
   }
-  bool fetches_beside() const override { return true; }
+  bool reads_at_once() const override { return true; }
 
  private:
   bool is_inside(uint64_t offset, size_t n) const { return offset <= size_ && n <= size_ - offset; }
@@ -176,7 +176,7 @@ Result<std::span<std::byte>> FetchMemory::room(size_t n) {
     memory_ = HostMapping();  // first: not both at once
     const size_t n_all = std::max(wanted_, n_taken);
     const size_t n_large = (n_all + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
-    DSV41_TRY_ASSIGN(memory_, HostMapping::create(n_all < kLargePageBytes / 2 ? n_all : n_large));
+    DSV41_TRY_ASSIGN(memory_, HostMapping::create(n_all < kLargePageBytes / 8 ? n_all : n_large));
   }
   if (n_taken > memory_.size() - n_used_) return Status(Code::kNO_MEMORY, "no room left to fetch into");
   const std::span<std::byte> room(memory_.data() + n_used_, n);

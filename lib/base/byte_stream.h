@@ -41,7 +41,7 @@ class FetchMemory {
   size_t wanted_ = 0, n_used_ = 0;
 };
 
-// Bytes at any offset. The size does not change while the source is used. One thread at a time.
+// Bytes at any offset. The size does not change while the source is used. One thread at a time, if it does not say more.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -50,8 +50,8 @@ class ByteSource {
   virtual Status read_at(uint64_t offset, std::span<std::byte> out) = 0;
   // The same n bytes where they lie in memory already, or in `memory` until that is renewed. For large pieces.
   virtual Result<std::span<const std::byte>> fetch(uint64_t offset, size_t n, FetchMemory& memory);
-  // Whether fetching takes time, and may be done by another thread, beside the reads of this one.
-  virtual bool fetches_beside() const { return false; }
+  // Whether fetches may run on several threads at once, each with memory of its own.
+  virtual bool reads_at_once() const { return false; }
 };
 
 // What a save to a path promises.
@@ -114,6 +114,7 @@ class SpanSource final : public ByteSource {
   uint64_t size() const override { return bytes_.size(); }
   Status read_at(uint64_t offset, std::span<std::byte> out) override;
   Result<std::span<const std::byte>> fetch(uint64_t offset, size_t n, FetchMemory& memory) override;
+  bool reads_at_once() const override { return true; }
 
  private:
   Status check(uint64_t offset, size_t n) const;

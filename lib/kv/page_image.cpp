@@ -1,5 +1,6 @@
 #include "kv/page_image.h"
 
+#include <algorithm>
 #include <cassert>
 #include <vector>
 
@@ -25,6 +26,20 @@ Status for_each_piece(const PageGeometry& geometry, int64_t n_tokens, int plane,
                     n_entries(field, n_tokens) * (has_scales(plane) ? field.scale_bytes : field.code_bytes)));
   }
   return Status();
+}
+
+// piece(offset in the page, bytes) for bytes [begin, end) of a plane of a full page, in order.
+template <class Piece>
+Status for_each_piece_within(const PageGeometry& geometry, int plane, uint64_t begin, uint64_t end, Piece&& piece) {
+  uint64_t at = 0;
+  const Status status = for_each_piece(geometry, kPageTokens, plane, [&](uint64_t offset, uint64_t bytes) {
+    const uint64_t first = std::max(begin, at), last = std::min(end, at + bytes);
+    const uint64_t skipped = first - at;
+    at += bytes;
+    return first < last ? piece(offset + skipped, last - first) : Status();
+  });
+  assert(end <= at);
+  return status;
 }
 
 }  // namespace
@@ -106,6 +121,28 @@ Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, const Pa
     DSV41_TRY(unpack_plane(pool, page, n_tokens, plane, parts[static_cast<size_t>(plane)], queue));
   }
   return Status();
+}
+
+Status pack_part(const PagePool& pool, PageId page, int plane, uint64_t offset, std::span<std::byte> out,
+                 backend::Queue& queue) {
+  const std::byte* const device = pool.arena() + pool.page_offset(page);
+  std::byte* to = out.data();
+  return for_each_piece_within(pool.geometry(), plane, offset, offset + out.size(), [&](uint64_t at, uint64_t bytes) {
+    std::byte* const host = to;
+    to += bytes;
+    return queue.copy_to_host(host, device + at, bytes);
+  });
+}
+
+Status unpack_part(const PagePool& pool, PageId page, int plane, uint64_t offset, std::span<const std::byte> from,
+                   backend::Queue& queue) {
+  std::byte* const device = pool.arena() + pool.page_offset(page);
+  const std::byte* next = from.data();
+  return for_each_piece_within(pool.geometry(), plane, offset, offset + from.size(), [&](uint64_t at, uint64_t bytes) {
+    const std::byte* const host = next;
+    next += bytes;
+    return queue.copy_to_device(device + at, host, bytes);
+  });
 }
 
 Result<Digest128> page_digest(const PagePool& pool, PageId page, backend::Queue& queue) {

@@ -39,6 +39,12 @@ Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, std::spa
 
 Status unpack_page(const PagePool& pool, PageId page, int64_t n_tokens, const PageParts& parts, backend::Queue& queue);
 
+// Some bytes of a plane of a full page, from `offset` of the plane on.
+Status pack_part(const PagePool& pool, PageId page, int plane, uint64_t offset, std::span<std::byte> out,
+                 backend::Queue& queue);
+Status unpack_part(const PagePool& pool, PageId page, int plane, uint64_t offset, std::span<const std::byte> from,
+                   backend::Queue& queue);
+
 // XXH3-128 of the image of a sealed page that the caller holds: what records name their parent by. Waits.
 Result<Digest128> page_digest(const PagePool& pool, PageId page, backend::Queue& queue);
 

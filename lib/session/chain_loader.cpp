@@ -35,11 +35,15 @@ Result<ChainLoader> ChainLoader::create(kv::PagePool& pool, kv::PrefixRootRef ro
   return loader;
 }
 
-// Whether the page that comes is the pool's next candidate: the rule of PagePool::seal.
+bool ChainLoader::may_be(int64_t i, const kv::Provenance& provenance) const {
+  const kv::Provenance& has = pool_->provenance(candidates_[static_cast<size_t>(i)]);
+  return kv::is_exact(has) || kv::equal(has, provenance);
+}
+
+// Whether the page that comes is the pool's next candidate.
 Result<bool> ChainLoader::is_candidate(const kv::Provenance& provenance, const kv::PageParts& parts) {
+  if (!may_be(n_added_, provenance)) return false;
   const PageId page = candidates_[static_cast<size_t>(n_added_)];
-  const kv::Provenance& has = pool_->provenance(page);
-  if (!kv::is_exact(has) && !kv::equal(has, provenance)) return false;
   buffer_.resize(kv::image_bytes(pool_->geometry(), kv::kPageTokens));
   const Status packed = kv::pack_page(*pool_, page, kv::kPageTokens, buffer_, *queue_);
   const Status waited = queue_->wait();
@@ -94,8 +98,13 @@ Status ChainLoader::add(const kv::Provenance& provenance, const kv::PageParts& p
   Status status = kv::unpack_page(*pool_, page, kv::kPageTokens, parts, *queue_);
   const Status waited = queue_->wait();
   if (status.ok()) status = waited;
-  Result<kv::PagePool::Sealed> sealed =
-      status.ok() ? pool_->seal(page, root_, end_, next_ids(), provenance, *queue_) : std::move(status);
+  if (status.ok()) return seal_next(page, provenance);
+  pool_->give_back({&page, 1});
+  return status;
+}
+
+Status ChainLoader::seal_next(PageId page, const kv::Provenance& provenance) {
+  Result<kv::PagePool::Sealed> sealed = pool_->seal(page, root_, end_, next_ids(), provenance, *queue_);
   if (!sealed.ok()) {
     pool_->give_back({&page, 1});
     return std::move(sealed).status();
@@ -106,6 +115,34 @@ Status ChainLoader::add(const kv::Provenance& provenance, const kv::PageParts& p
   ++n_added_;
   n_adopted_ += sealed.value().adopted;
   return Status();
+}
+
+Status ChainLoader::adopt(int64_t n) {
+  assert(n_added_ == 0 && n <= static_cast<int64_t>(candidates_.size()));
+  if (n > 0) end_ = candidates_[static_cast<size_t>(n) - 1];
+  n_added_ = n_adopted_ = n;
+  return n < static_cast<int64_t>(candidates_.size()) ? give_up_candidates() : Status();
+}
+
+std::span<const PageId> ChainLoader::take_pages() {
+  const int64_t n_pages = static_cast<int64_t>(ids_.size()) / kv::kPageTokens - n_added_;
+  taken_ = TakenPages(pool_);
+  taken_.all().reserve(static_cast<size_t>(n_pages));
+  for (int64_t i = 0; i < n_pages; ++i) taken_.all().push_back(reserved_.take_page());
+  return taken_.all();
+}
+
+Status ChainLoader::add_filled(const kv::Provenance& provenance) { return seal_next(taken_.pass_on(), provenance); }
+
+ChainLoader::TakenPages& ChainLoader::TakenPages::operator=(TakenPages&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(pages_, other.pages_);
+  std::swap(n_passed_on_, other.n_passed_on_);
+  return *this;
+}
+
+ChainLoader::TakenPages::~TakenPages() {
+  if (pool_) pool_->give_back(std::span(pages_).subspan(n_passed_on_));
 }
 
 ChainHold ChainLoader::take() {

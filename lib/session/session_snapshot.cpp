@@ -100,12 +100,12 @@ class SessionSnapshot::CountedSource final : public ByteSource {
     if (fetched.ok()) n_read_ += n;
     return fetched;
   }
-  bool fetches_beside() const override { return inner_->fetches_beside(); }
+  bool reads_at_once() const override { return inner_->reads_at_once(); }
   uint64_t n_read() const { return n_read_; }
 
  private:
   const std::shared_ptr<ByteSource> inner_;
-  std::atomic<uint64_t> n_read_ = 0;  // fetches count from another thread
+  std::atomic<uint64_t> n_read_ = 0;  // fetches count from several threads
 };
 
 SessionSnapshot::SessionSnapshot(std::shared_ptr<CountedSource> source, snapshot::SnapshotReader reader)

@@ -172,7 +172,7 @@ Status SectionStream::decode_next() {
   if (next_chunk_ == fetched_end_) DSV41_TRY(fetch());
   const SnapshotReader::Place place = reader_->place_of(*section_, next_chunk_);
   const std::span<const std::byte> stored = fetched_.subspan(place.offset - fetched_offset_, place.n_bytes);
-  DSV41_TRY_ASSIGN(rest_, reader_->decode_chunk(*section_, next_chunk_, stored, chunk_));
+  DSV41_TRY_ASSIGN(rest_, reader_->decode_chunk(*section_, next_chunk_, stored, chunk_, reader_->codec()));
   ++next_chunk_;
   return Status();
 }

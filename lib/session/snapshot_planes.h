@@ -1,5 +1,5 @@
 // Pages, window rows and open rows of a sequence to the sections of a snapshot, and rows back: large data, moved in chunks.
-// Pages come back through page_stream.h.
+// Pages come back through page_restore.h.
 // Knows pages and sequences, not sessions: benches use it at the released model's geometry.
 #pragma once
 

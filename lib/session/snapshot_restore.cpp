@@ -4,8 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "session/chain_loader.h"
-#include "session/page_stream.h"
+#include "session/page_restore.h"
 #include "session/session_snapshot.h"
 #include "session/session_state.h"
 #include "session/snapshot_planes.h"
@@ -143,7 +142,6 @@ class Restore {
   Status check_tokens();
   Status check_sections(int64_t n_tokens_of_pages);
   Result<ChainHold> load_pages();
-  Status read_tail_image();
   Status take_memory(ChainHold chain);
   Status read_logits();
   std::unique_ptr<Session> finish(RestoreInfo* info);
@@ -166,7 +164,7 @@ class Restore {
   std::vector<int32_t> tokens_;  // of a file all, of a state the tail
   std::unique_ptr<Session> session_;
   SessionState::Parts parts_;
-  PageStream records_;
+  PlaneLoader planes_;
   std::vector<std::byte> tail_image_;
   int64_t n_shared_ = 0;
 };
@@ -239,7 +237,7 @@ Status Restore::check_tokens() {
 
 // Sizes that follow from the tokens, before anything is taken for them.
 Status Restore::check_sections(int64_t n_tokens_of_pages) {
-  DSV41_TRY_ASSIGN(records_, PageStream::open(file_->reader(), geometry(), n_tokens_of_pages));
+  DSV41_TRY_ASSIGN(planes_, PlaneLoader::open(file_->reader(), geometry(), n_tokens_of_pages));
   if (file_->content().has_windows && n_ > 0) DSV41_TRY(check_rows(file_->content().windows, geometry(), n_));
   const snapshot::Section* logits = file_->reader().find(SectionType::kLogits);
   const uint64_t vocab_size = static_cast<uint64_t>(pool_->loaded_model()->vocab_size());
@@ -249,7 +247,7 @@ Status Restore::check_sections(int64_t n_tokens_of_pages) {
 
 // ---- Steps
 
-// The full pages, with room for all else the session needs kept meanwhile.
+// The full pages and the records behind them, with room for all else the session needs kept meanwhile.
 Result<ChainHold> Restore::load_pages() {
   kv::PagePool& pages = pool_->pages();
   const int64_t n_pages = full_pages(n_);
@@ -258,20 +256,10 @@ Result<ChainHold> Restore::load_pages() {
   DSV41_TRY_ASSIGN(const kv::Reservation slot, pages.reserve(0, wants_windows()));
   DSV41_TRY_ASSIGN(ChainLoader loader, ChainLoader::create(pages, SessionState::root(*session_), ChainHold(), ids,
                                                            /*n_beside=*/n_ % kPageTokens > 0));
-  std::span<const ProvenanceRange> ranges = file_->content().provenance;
-  for (int64_t page = 0; page < n_pages; ++page) {
-    DSV41_TRY(check_cancel(options_.cancel));
-    while (ranges[0].end < (page + 1) * kPageTokens) ranges = ranges.subspan(1);
-    DSV41_TRY_ASSIGN(const kv::PageParts parts, records_.next(kPageTokens));
-    DSV41_TRY(loader.add(ranges[0].provenance, parts));
-  }
+  tail_image_.resize(kv::image_bytes(geometry(), n_ % kPageTokens));
+  DSV41_TRY(restore_pages(planes_, loader, file_->content().provenance, tail_image_, options_.cancel));
   n_shared_ = loader.n_adopted();
   return loader.take();
-}
-
-Status Restore::read_tail_image() {
-  tail_image_.resize(kv::image_bytes(geometry(), n_ % kPageTokens));
-  return records_.next(n_ % kPageTokens, tail_image_);
 }
 
 // The private part of the session on its chain: last page, window rows, open rows.
@@ -345,7 +333,6 @@ Result<std::unique_ptr<Session>> Restore::from_file(RestoreInfo* info) {
   DSV41_TRY(check_cancel(options_.cancel));
   if (n_ == 0) return finish(info);
   DSV41_TRY_ASSIGN(ChainHold chain, load_pages());
-  DSV41_TRY(read_tail_image());
   DSV41_TRY(take_memory(std::move(chain)));
   DSV41_TRY(read_logits());
   DSV41_TRY(check_cancel(options_.cancel));
@@ -372,7 +359,8 @@ Result<std::unique_ptr<Session>> Restore::on_chain(ChainHold chain, std::span<co
       return Status(Code::kTOKENS_MISMATCH, "the state stands behind other tokens");
     }
     DSV41_TRY(check_sections(n_tail));
-    DSV41_TRY(read_tail_image());
+    tail_image_.resize(kv::image_bytes(geometry(), n_tail));
+    DSV41_TRY(read_tail_image(planes_, geometry(), tail_image_));
   }
   if (n_ == 0) return finish(info);
   DSV41_TRY(take_memory(std::move(chain)));
@@ -408,9 +396,9 @@ Result<kv::WindowEntryRef> window_entry_of(SessionSnapshot& state, Pool& pool, c
     return Status(Code::kTOKENS_MISMATCH, "the state stands behind other tokens");
   }
   DSV41_TRY(check_rows(content.windows, geometry, n));
-  DSV41_TRY_ASSIGN(PageStream records, PageStream::open(state.reader(), geometry, n % kPageTokens));
+  DSV41_TRY_ASSIGN(PlaneLoader planes, PlaneLoader::open(state.reader(), geometry, n % kPageTokens));
   std::vector<std::byte> image(kv::image_bytes(geometry, n % kPageTokens));
-  DSV41_TRY(records.next(n % kPageTokens, image));
+  DSV41_TRY(read_tail_image(planes, geometry, image));
   return read_entry(state, pool, root, chain_end, tail, /*with_decoder=*/true, image);
 }
 

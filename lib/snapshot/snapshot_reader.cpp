@@ -13,6 +13,12 @@ bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
+// `stored` may be `raw`, where the chunk is raw.
+Status decode(const Chunk& chunk, std::span<const std::byte> stored, std::span<std::byte> raw, ChunkCodec& codec) {
+  if (xxh3_64(stored) != chunk.checksum) return Status(Code::kCHECKSUM, "its bytes are damaged");
+  return chunk.codec == Codec::kNone ? Status() : codec.decode(chunk.codec, stored, raw);
+}
+
 std::string name_of(const Section& section, uint32_t chunk) {
   return "section " + std::to_string(static_cast<uint32_t>(section.type)) + " id " + std::to_string(section.id) +
          ", chunk " + std::to_string(chunk);
@@ -70,7 +76,7 @@ Status SnapshotReader::read_chunk(const Section& section, uint32_t chunk, std::s
     stored = stored_;
   }
   DSV41_TRY(source_->read_at(offset, stored));
-  DSV41_TRY(decode(entry, stored, raw).with_context(name_of(section, chunk)));
+  DSV41_TRY(decode(entry, stored, raw, codec_).with_context(name_of(section, chunk)));
   DSV41_TRY_ASSIGN(const bool zero, padding_is_zero(end, end_of_padding(index)));
   if (!zero) return Status(Code::kCORRUPT, name_of(section, chunk) + ": the padding behind it is not zero");
   return Status();
@@ -83,7 +89,8 @@ SnapshotReader::Place SnapshotReader::place_of(const Section& section, uint32_t 
 
 Result<std::span<const std::byte>> SnapshotReader::decode_chunk(const Section& section, uint32_t chunk,
                                                                 std::span<const std::byte> stored,
-                                                                std::vector<std::byte>& memory) {
+                                                                std::vector<std::byte>& memory,
+                                                                ChunkCodec& codec) const {
   const Chunk& entry = table_.chunks[section.first_chunk + chunk];
   assert(stored.size() == place_of(section, chunk).n_bytes);
   const std::span<const std::byte> padding = stored.subspan(entry.stored_bytes);
@@ -93,7 +100,7 @@ Result<std::span<const std::byte>> SnapshotReader::decode_chunk(const Section& s
     memory.resize(chunk_raw_bytes(section, chunk));
     raw = memory;
   }
-  DSV41_TRY(decode(entry, stored, memory).with_context(name_of(section, chunk)));
+  DSV41_TRY(decode(entry, stored, memory, codec).with_context(name_of(section, chunk)));
   if (!all_zero(padding)) {
     return Status(Code::kCORRUPT, name_of(section, chunk) + ": the padding behind it is not zero");
   }
@@ -145,12 +152,6 @@ Result<bool> SnapshotReader::padding_is_zero(uint64_t begin, uint64_t end) {
   const std::span<std::byte> padding = std::span(buffer).first(end - begin);
   DSV41_TRY(source_->read_at(begin, padding));
   return all_zero(padding);
-}
-
-// `stored` may be `raw`, where the chunk is raw.
-Status SnapshotReader::decode(const Chunk& chunk, std::span<const std::byte> stored, std::span<std::byte> raw) {
-  if (xxh3_64(stored) != chunk.checksum) return Status(Code::kCHECKSUM, "its bytes are damaged");
-  return chunk.codec == Codec::kNone ? Status() : codec_.decode(chunk.codec, stored, raw);
 }
 
 Result<std::vector<std::byte>> SnapshotReader::read_all(const Section& section) {

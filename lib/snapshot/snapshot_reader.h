@@ -58,9 +58,12 @@ class SnapshotReader {
   };
   Place place_of(const Section& section, uint32_t chunk) const;
   // As read_chunk, of bytes that are at hand: `stored` is all of the chunk's place. They lie in `stored` itself or in
-  // `memory`.
+  // `memory`. On any thread that has a codec of its own.
   Result<std::span<const std::byte>> decode_chunk(const Section& section, uint32_t chunk,
-                                                  std::span<const std::byte> stored, std::vector<std::byte>& memory);
+                                                  std::span<const std::byte> stored, std::vector<std::byte>& memory,
+                                                  ChunkCodec& codec) const;
+  // The reader's own, for its thread.
+  ChunkCodec& codec() { return codec_; }
   ByteSource& source() { return *source_; }
   // A whole section; CORRUPT when its raw size is not `expected`, before anything is allocated.
   Result<std::vector<std::byte>> read_section(const Section& section, uint64_t expected);
@@ -74,7 +77,6 @@ class SnapshotReader {
   SnapshotReader() = default;
   uint64_t end_of_padding(uint64_t chunk_index) const;
   Result<bool> padding_is_zero(uint64_t begin, uint64_t end);
-  Status decode(const Chunk& chunk, std::span<const std::byte> stored, std::span<std::byte> raw);
   Result<std::vector<std::byte>> read_all(const Section& section);
   Status verify_chunk(const Section& section, uint32_t chunk, VerifyLevel level, Xxh3Stream& hash,
                       VerifyReport& report);

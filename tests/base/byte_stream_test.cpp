@@ -223,8 +223,8 @@ TEST_SUITE("base/byte_stream") {
     files.put("a", bytes);
     const std::unique_ptr<ByteSource> file = open_file_source(files, "a").value();
     SpanSource span(bytes);
-    CHECK(file->fetches_beside());
-    CHECK_FALSE(span.fetches_beside());
+    CHECK(file->reads_at_once());
+    CHECK(span.reads_at_once());
     FetchMemory memory;
     for (ByteSource* const source : {file.get(), static_cast<ByteSource*>(&span)}) {
       for (const size_t offset : {size_t{0}, size_t{1}, size_t{4096}, size_t{8000}, bytes.size()}) {

@@ -51,7 +51,12 @@ class FailingBackend final : public backend::Backend {
 
  private:
   friend class FailingQueue;
-  static bool is_due(std::atomic<int64_t>& until) { return until > 0 && until.fetch_sub(1) == 1; }
+  static bool is_due(std::atomic<int64_t>& until) {
+    int64_t n = until;
+    while (n > 0 && !until.compare_exchange_weak(n, n - 1)) {
+    }
+    return n == 1;
+  }
   const std::shared_ptr<Backend> inner_;
   std::atomic<int64_t> until_allocation_{0}, until_copy_{0}, until_op_{0}, until_cancel_{0}, until_cancel_copy_{0};
   std::atomic<CancelFlag*> flag_{nullptr};
