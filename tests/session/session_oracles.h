@@ -123,6 +123,7 @@ inline std::unique_ptr<Session> reference_session(const Ids& ids, const std::vec
       REQUIRE(session->truncate(forced).ok());
       REQUIRE(!session->encoder_windows_intact());
     } else {
+      REQUIRE(step <= static_cast<int64_t>(ids.size()));
       const RunResult result = must_append(*session, Ids(ids.begin() + session->position(), ids.begin() + step));
       if (forced) REQUIRE(result.hit_position == forced);
       forced = 0;
