@@ -282,7 +282,7 @@ TEST_SUITE("session/invariants") {
       } else {
         CHECK(result.reference == Reference::kReplay);
         CHECK(result.hit_position == cut / 2 * 2);
-        const Ids all = join(first(ids, cut), more);
+        const Ids all = join(join(first(ids, cut), more), first(ids, 100));  // the last ones are cut off again
         CHECK(session_digest(*session) ==
               reference_digest(all, {std::max<int64_t>(cut, 200), -result.hit_position, cut + 3}));
       }
