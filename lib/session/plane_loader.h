@@ -2,10 +2,9 @@
 //
 // Each plane is cut into pieces of a few chunks. A few threads take piece after piece, in the order of the file: a thread
 // fetches one, checks and decodes its chunks and hands their bytes over while all of it lies in its core's second cache. So
-// bytes cross memory once on the way in and once on the way out, and nobody waits for a thread with another task. Before,
-// one thread fetched batches beside the caller's, which checked, decoded and copied them: what had come into one core's
-// cache had to be brought to the other's, and the caller's thread had most of the work (bench/README.md). A few pieces, and
-// a source that is one thread's at a time, are left to the caller's thread.
+// bytes cross memory once on the way in and once on the way out, and nobody waits for a thread with another task
+// (bench/README.md: what became of one thread that fetches beside one that decodes). A few pieces, and a source that is one
+// thread's at a time, are left to the caller's thread.
 //
 // Memory: for each thread a piece as it is stored and a chunk.
 #pragma once
