@@ -167,15 +167,13 @@ DSV41_AVX512 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, int64_
   return !any_nan(group.largest);
 }
 
-// 32 columns, which begin at `rows`.
 template <int kTiles>
-DSV41_AVX512_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ahead, const float* x,
-                                 __m512 (&sum)[kTiles]) {
+DSV41_AVX512_STEP void add_pairs(const Bf16Strip& strip, const float* x, __m512 (&sum)[kTiles]) {
   const __m512i high_words = _mm512_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     __m512i pairs[kTiles][8];
-    turn_tiles(half == 0, rows + half * (kLineBytes / 2), row_bytes, ahead, pairs);
+    turn_tiles(half == 0, strip.first + half * (kLineBytes / 2), strip.row_bytes, strip.ahead, pairs);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const float* const at = x + half * (kTileCols / 2) + 2 * j;
@@ -194,20 +192,14 @@ template <int kTiles>
 DSV41_AVX512 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, float* acc) {
   __m512 sum[kTiles];
   set_zero(sum);
+  PaddedRows padded;
   for (int64_t col = 0; col < cols; col += kTileCols) {
     __m512 values[2];
     widen(x, col, cols, values);
     alignas(64) float wide[kTileCols];
     _mm512_store_ps(wide, values[0]);
     _mm512_store_ps(wide + 16, values[1]);
-    const float* const stored = from_memory(wide);
-    if (cols - col >= kTileCols) {
-      add_pairs<kTiles>(rows.first + col * 2, rows.row_bytes, ahead_in_rows(col * 2, rows.row_bytes, kMappedRows),
-                        stored, sum);
-    } else {
-      const PaddedRows padded(rows, kTiles * kTileRows, col * 2);
-      add_pairs<kTiles>(padded.bytes[0], kLineBytes, 0, stored, sum);
-    }
+    add_pairs<kTiles>(bf16_strip(rows, kTiles * kTileRows, col, cols, padded), from_memory(wide), sum);
   }
   store_sums(sum, acc);
   return true;

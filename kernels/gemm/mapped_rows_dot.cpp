@@ -58,14 +58,12 @@ DSV41_AVX512_BF16 bool fp8_rows(const MappedRows& rows, const uint8_t* scales, i
   return !any_nan(most);
 }
 
-// 32 columns, which begin at `rows`.
 template <int kTiles>
-DSV41_STEP void add_pairs(const uint8_t* rows, int64_t row_bytes, int64_t ahead, const uint16_t* x,
-                          __m512 (&sum)[kTiles]) {
+DSV41_STEP void add_pairs(const Bf16Strip& strip, const uint16_t* x, __m512 (&sum)[kTiles]) {
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     __m512i pairs[kTiles][8];
-    turn_tiles(half == 0, rows + half * (kLineBytes / 2), row_bytes, ahead, pairs);
+    turn_tiles(half == 0, strip.first + half * (kLineBytes / 2), strip.row_bytes, strip.ahead, pairs);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
 #pragma GCC unroll 2
@@ -78,18 +76,12 @@ template <int kTiles>
 DSV41_AVX512_BF16 bool bf16_rows(const MappedRows& rows, const uint8_t*, int64_t cols, const TokenRows& x, float* acc) {
   __m512 sum[kTiles];
   set_zero(sum);
+  PaddedRows padded;
   for (int64_t col = 0; col < cols; col += kTileCols) {
     alignas(64) uint16_t values[kTileCols];
-    const bool is_whole = cols - col >= kTileCols;
-    const uint32_t present = is_whole ? ~0u : (1u << (cols - col)) - 1;
+    const uint32_t present = cols - col >= kTileCols ? ~0u : (1u << (cols - col)) - 1;
     _mm512_store_si512(values, _mm512_maskz_loadu_epi16(present, x.values[0] + col));
-    if (is_whole) {
-      add_pairs<kTiles>(rows.first + col * 2, rows.row_bytes, ahead_in_rows(col * 2, rows.row_bytes, kMappedRows),
-                        values, sum);
-    } else {
-      const PaddedRows padded(rows, kTiles * kTileRows, col * 2);
-      add_pairs<kTiles>(padded.bytes[0], kLineBytes, 0, values, sum);
-    }
+    add_pairs<kTiles>(bf16_strip(rows, kTiles * kTileRows, col, cols, padded), values, sum);
   }
   store_sums(sum, acc);
   return true;

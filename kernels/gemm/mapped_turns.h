@@ -107,16 +107,30 @@ DSV41_AVX512_STEP void set_zero(__m512 (&sum)[kTiles]) {
   for (int t = 0; t < kTiles; ++t) sum[t] = _mm512_setzero_ps();
 }
 
+// Where 32 columns of BF16 rows lie; one fetches `ahead` of them.
+struct Bf16Strip {
+  const uint8_t* first;
+  int64_t row_bytes, ahead;
+};
+
 // The last columns of rows whose width is no multiple of 32, with zeros behind them. Zero times zero adds nothing.
 struct PaddedRows {
-  PaddedRows(const MappedRows& rows, int64_t n, int64_t offset) {
-    std::memset(bytes, 0, sizeof bytes);
-    for (int64_t i = 0; i < n; ++i) {
-      std::memcpy(bytes[i], rows.first + i * rows.row_bytes + offset, static_cast<size_t>(rows.row_bytes - offset));
-    }
-  }
   uint8_t bytes[kMappedRows][kLineBytes];
 };
+
+// The strip at column `col` of n_rows rows: in the file, or in `padded` when it reaches beyond the rows' end.
+inline Bf16Strip bf16_strip(const MappedRows& rows, int64_t n_rows, int64_t col, int64_t cols, PaddedRows& padded) {
+  const int64_t offset = 2 * col;
+  if (cols - col >= kTileCols) {
+    return {rows.first + offset, rows.row_bytes, ahead_in_rows(offset, rows.row_bytes, kMappedRows)};
+  }
+  std::memset(padded.bytes, 0, sizeof padded.bytes);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    std::memcpy(padded.bytes[i], rows.first + i * rows.row_bytes + offset,
+                static_cast<size_t>(rows.row_bytes - offset));
+  }
+  return {padded.bytes[0], kLineBytes, 0};
+}
 
 template <int kTiles>
 DSV41_AVX512_STEP void store_sums(const __m512 (&sum)[kTiles], float* acc) {
