@@ -94,6 +94,14 @@ void sample_top_p(benchmark::State& state, bool sure) {
 BENCHMARK_CAPTURE(sample_top_p, sure, true)->Name("BM_Sampler/topp")->Apply(in_rounds);
 BENCHMARK_CAPTURE(sample_top_p, flat, false)->Name("BM_Sampler/topp_flat")->Apply(in_rounds);
 
+// What dsv41_sample adds to a draw.
+void raw_logprob(benchmark::State& state) {
+  const std::vector<float> logits = some_logits(true);
+  for (auto _ : state) benchmark::DoNotOptimize(session::raw_logprob(logits, 11));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(kVocab * sizeof(float)));
+}
+BENCHMARK(raw_logprob)->Name("sampler/raw_logprob")->Unit(benchmark::kMicrosecond);
+
 const bool kRegistered = [] {
   for (const SamplerBench& row : kSamplerBenches) {
     benchmark::RegisterBenchmark((std::string("sampler/") + row.name).c_str(), [&row](benchmark::State& state) {

@@ -77,7 +77,7 @@ dsv41_status dsv41_sample(dsv41_sampler* sampler, dsv41_session* session, dsv41_
     result.token = drawn.token;
     result.n_candidates = static_cast<uint64_t>(drawn.n_candidates);
     result.logprob = drawn.logprob;
-    result.raw_logprob = drawn.raw_logprob;
+    result.raw_logprob = session::raw_logprob(logits, drawn.token);
     write_struct(result, out);
     return {};
   };

@@ -1,7 +1,6 @@
 #include "session/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "base/exact_math.h"
 #include "base/exp_many.h"
 #include "base/float_state.h"
+#include "base/largest_float.h"
 #include "base/philox.h"
 
 namespace dsv41::session {
@@ -99,7 +99,18 @@ Largest first_largest(const std::vector<double>& values) {
   return {value, static_cast<size_t>(std::find(values.begin(), values.end(), value) - values.begin())};
 }
 
+Status not_finite(std::span<const float> logits) {
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
+  return Status(Code::kNUMERIC, "sampler: the logit of token " + std::to_string(bad - logits.begin()) + " is " +
+                                    (std::isnan(*bad) ? "NaN" : "infinite"));
+}
+
 }  // namespace
+
+double raw_logprob(std::span<const float> logits, int32_t token) {
+  const FloatState float_state(/*flush_denormals=*/false);
+  return logits[static_cast<size_t>(token)] - log_sum_exp(logits, largest_float(logits).value);
+}
 
 Sampler::Sampler(SamplerOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {}
 
@@ -115,37 +126,29 @@ Result<Sample> Sampler::sample(std::span<const float> logits, uint64_t position,
   if (!allowed.empty() && allowed.size() != (logits.size() + 31) / 32)
     return Status(Code::kINVALID_ARG, "sampler: the mask of allowed tokens must have one bit for each token");
   const FloatState float_state(/*flush_denormals=*/false);
-  DSV41_TRY(load(logits));
-  const double raw_max = first_largest(scores_).value;
+  const LargestFloat top = largest_float(logits);  // the lowest id on ties
+  if (!top.all_finite) return not_finite(logits);
+  if (options_.temperature == 0 && allowed.empty() && options_.logit_bias.empty() && !has_penalties()) {
+    return Sample{static_cast<int32_t>(top.place), 0, 1};
+  }
+  scores_.assign(logits.begin(), logits.end());
   add_bias();
   ban_unallowed(allowed);
   apply_penalties();
   const Largest best = first_largest(scores_);  // the lowest id on ties
   if (best.value == kBanned) return Status(Code::kINVALID_ARG, "sampler: mask and bias leave no token");
 
-  Sample sample;
-  if (options_.temperature == 0) {
-    sample = {static_cast<int32_t>(best.place), 0, 0, 1};
-  } else {
-    scale(best.value);
-    keep_top_k();
-    keep_top_p();
-    keep_min_p();
-    sample = draw(position);
-  }
-  sample.raw_logprob = logits[static_cast<size_t>(sample.token)] - log_sum_exp(logits, raw_max);
-  return sample;
+  if (options_.temperature == 0) return Sample{static_cast<int32_t>(best.place), 0, 1};
+  const bool few = options_.top_k > 0 && options_.top_k < vocab_size_;
+  const double total = few ? choose_top_k(best.value) : choose_all(best.value);
+  keep_top_p(total);
+  keep_min_p();
+  return draw(position);
 }
 
-Status Sampler::load(std::span<const float> logits) {
-  scores_.assign(logits.begin(), logits.end());
-  constexpr uint32_t kExponent = 0x7f800000u;  // all of it: NaN or infinity
-  uint32_t n_bad = 0;
-  for (float logit : logits) n_bad += (std::bit_cast<uint32_t>(logit) & kExponent) == kExponent;
-  if (n_bad == 0) return {};
-  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
-  return Status(Code::kNUMERIC, "sampler: the logit of token " + std::to_string(bad - logits.begin()) + " is " +
-                                    (std::isnan(*bad) ? "NaN" : "infinite"));
+bool Sampler::has_penalties() const {
+  return !counts_.empty() &&
+         (options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0);
 }
 
 void Sampler::add_bias() {
@@ -159,6 +162,7 @@ void Sampler::ban_unallowed(std::span<const uint32_t> allowed) {
 }
 
 void Sampler::apply_penalties() {
+  if (!has_penalties()) return;
   const double repetition = options_.repetition_penalty;
   for (const auto& [token, count] : counts_) {
     double& score = scores_[static_cast<size_t>(token)];
@@ -167,41 +171,59 @@ void Sampler::apply_penalties() {
   }
 }
 
-void Sampler::scale(double max) {
+// All that are not banned and not too light for the steps to come; the sum of all weights where top_p needs it.
+double Sampler::choose_all(double max) {
+  weights_.resize(scores_.size());
+  for (size_t i = 0; i < scores_.size(); ++i) weights_[i] = (scores_[i] - max) / options_.temperature;
+  for (size_t begin = 0; begin < weights_.size(); begin += kAtOnce) {
+    exp_many(weights_.data() + begin, std::min(kAtOnce, weights_.size() - begin));
+  }
+  double total = 0, lightest = options_.min_p;
+  if (options_.top_p < 1) {
+    for (double weight : weights_) total += weight;
+    lightest = lightest_in_top_p(total, weights_.size());
+  }
   candidates_.clear();
-  candidates_.reserve(scores_.size());
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    if (weights_[i] < lightest || scores_[i] == kBanned) continue;
+    candidates_.push_back({(scores_[i] - max) / options_.temperature, weights_[i], static_cast<int32_t>(i)});
+  }
+  return total;
+}
+
+// The same of the k likeliest.
+double Sampler::choose_top_k(double max) {
+  candidates_.clear();
   for (size_t i = 0; i < scores_.size(); ++i) {
     if (scores_[i] == kBanned) continue;
     candidates_.push_back({(scores_[i] - max) / options_.temperature, 0, static_cast<int32_t>(i)});
   }
-}
-
-void Sampler::keep_top_k() {
-  const size_t k = static_cast<size_t>(std::min<int64_t>(options_.top_k, vocab_size_));
-  if (k > 0 && k < candidates_.size()) {
+  if (const size_t k = static_cast<size_t>(options_.top_k); k < candidates_.size()) {
     const auto end = candidates_.begin() + static_cast<ptrdiff_t>(k);
     std::nth_element(candidates_.begin(), end, candidates_.end(), likelier);
     candidates_.erase(end, candidates_.end());
     sort_by_id();
   }
-  double weights[kAtOnce];
-  for (size_t begin = 0; begin < candidates_.size(); begin += kAtOnce) {
-    const size_t n = std::min(kAtOnce, candidates_.size() - begin);
-    for (size_t i = 0; i < n; ++i) weights[i] = candidates_[begin + i].z;
-    exp_many(weights, n);
-    for (size_t i = 0; i < n; ++i) candidates_[begin + i].weight = weights[i];
+  weights_.clear();
+  for (const Candidate& candidate : candidates_) weights_.push_back(candidate.z);
+  exp_many(weights_.data(), weights_.size());
+  double total = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    candidates_[i].weight = weights_[i];
+    total += weights_[i];
   }
+  return total;
 }
 
-void Sampler::keep_top_p() {
-  if (options_.top_p == 1) return;
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += candidate.weight;
-  // Tokens lighter than half an equal share of the tail cannot be in the run: together they weigh at most half the tail
-  // (the other half is room for rounding). This leaves few tokens to sort.
-  const double lightest = 0.5 * (1 - options_.top_p) * total / static_cast<double>(candidates_.size());
-  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < lightest; });
+// Tokens lighter than half an equal share of the tail cannot be in the run of top_p: together they weigh at most half the
+// tail (the other half is room for rounding). This leaves few tokens to sort.
+double Sampler::lightest_in_top_p(double total, size_t n) const {
+  return 0.5 * (1 - options_.top_p) * total / static_cast<double>(n);
+}
 
+// `total`: of the weights of all that were to choose from.
+void Sampler::keep_top_p(double total) {
+  if (options_.top_p == 1) return;
   const double target = options_.top_p * total;
   if (candidates_.size() > kManyCandidates && keep_run_of_many(target, total)) return;
   candidates_.resize(likeliest_run(&candidates_, 0, target).n);
@@ -275,7 +297,7 @@ Sample Sampler::draw(uint64_t position) const {
     sum += candidate.weight;
     if (sum > target) break;
   }
-  return {chosen->id, chosen->z - log_f64(total), 0, static_cast<int64_t>(candidates_.size())};
+  return {chosen->id, chosen->z - log_f64(total), static_cast<int64_t>(candidates_.size())};
 }
 
 Status Sampler::accept(int32_t token) {

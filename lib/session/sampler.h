@@ -72,9 +72,11 @@ struct SamplerOptions {
 struct Sample {
   int32_t token = -1;
   double logprob = 0;        // natural logarithm of the probability that the draw gave it; 0 when greedy
-  double raw_logprob = 0;    // the same under the softmax of the logits as they came in
   int64_t n_candidates = 0;  // tokens that the draw chose from; 1 when greedy
 };
+
+// Natural logarithm of the probability of a token under the softmax of logits, all finite, as they are.
+double raw_logprob(std::span<const float> logits, int32_t token);
 
 class Sampler {
  public:
@@ -117,13 +119,15 @@ class Sampler {
   Sampler(SamplerOptions options, int64_t vocab_size);
   void put_window(WireWriter& out) const;
   Status get_window(WireReader& in);
-  Status load(std::span<const float> logits);
+  // Whether they change a logit.
+  bool has_penalties() const;
   void add_bias();
   void ban_unallowed(std::span<const uint32_t> allowed);
   void apply_penalties();
-  void scale(double max);
-  void keep_top_k();
-  void keep_top_p();
+  double choose_all(double max);
+  double choose_top_k(double max);
+  double lightest_in_top_p(double total, size_t n) const;
+  void keep_top_p(double total);
   // A run of the likeliest: how many, and the sum without and with its last.
   struct Run {
     size_t n;
@@ -143,6 +147,7 @@ class Sampler {
   size_t window_next_ = 0;       // oldest place of the full ring
   // Scratch of one call.
   std::vector<double> scores_;         // [vocab] processed logits
+  std::vector<double> weights_;        // of all tokens, or of the k likeliest
   std::vector<Candidate> candidates_;  // ascending ids between the steps
   std::vector<Candidate> edge_;        // those among which the run of top_p ends
   std::vector<double> shares_;         // of ranges of z

@@ -16,6 +16,7 @@ namespace dsv41::test {
 namespace {
 
 using session::LogitBias;
+using session::raw_logprob;
 using session::Sample;
 using session::Sampler;
 using session::SamplerOptions;
@@ -95,7 +96,7 @@ Sample plain_sample(const SamplerOptions& o, const std::vector<float>& logits, c
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.l != b.l ? a.l > b.l : a.id < b.id; });
   const double max = entries[0].l;
-  if (o.temperature == 0) return {entries[0].id, 0, 0, 1};
+  if (o.temperature == 0) return {entries[0].id, 0, 1};
   if (o.top_k > 0 && entries.size() > static_cast<size_t>(o.top_k)) entries.resize(static_cast<size_t>(o.top_k));
   double total = 0;
   for (Entry& e : entries) {
@@ -115,7 +116,7 @@ Sample plain_sample(const SamplerOptions& o, const std::vector<float>& logits, c
   double sum = 0;
   for (const Entry& e : entries) {
     sum += e.weight;
-    if (sum > target) return {e.id, std::log(e.weight / total), 0, static_cast<int64_t>(entries.size())};
+    if (sum > target) return {e.id, std::log(e.weight / total), static_cast<int64_t>(entries.size())};
   }
   return {};
 }
@@ -129,7 +130,29 @@ TEST_SUITE("session/sampler") {
     CHECK(sample.token == 2);
     CHECK(sample.n_candidates == 1);
     CHECK(sample.logprob == 0);
-    CHECK(sample.raw_logprob == doctest::Approx(1 - std::log(4 + std::exp(1.0))).epsilon(1e-12));
+    CHECK(raw_logprob(std::vector<float>{0, 0, 1, 0, 0}, 2) ==
+          doctest::Approx(1 - std::log(4 + std::exp(1.0))).epsilon(1e-12));
+  }
+
+  TEST_CASE("greedy takes the same token whether or not there is anything that could change logits") {
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      const size_t n = 1 + seed * 97;
+      std::vector<float> logits = random_logits(n, seed, 1);
+      if (seed % 3 == 0) std::fill(logits.begin(), logits.end(), seed % 2 ? -1e-40f : 0.0f);
+      logits[n / 2] = logits[n - 1] = *std::max_element(logits.begin(), logits.end());
+      Sampler plain = make({.temperature = 0}, n);
+      SamplerOptions options{.temperature = 0};
+      options.logit_bias = {{static_cast<int32_t>(n / 3), 0.0f}};
+      Sampler biased = make(options, n);
+      const int32_t want = draw(biased, logits).token;
+      CHECK(draw(plain, logits).token == want);
+      CHECK(draw(plain, logits, 0, std::vector<uint32_t>((n + 31) / 32, ~0u)).token == want);
+      REQUIRE(plain.accept(want).ok());
+      CHECK(draw(plain, logits).token == want);
+      Sampler penalised = make({.temperature = 0, .presence_penalty = 100}, n);
+      REQUIRE(penalised.accept(want).ok());
+      CHECK((n == 1 || draw(penalised, logits).token != want));
+    }
   }
 
   TEST_CASE("draws follow the softmax of the logits") {
@@ -141,7 +164,7 @@ TEST_SUITE("session/sampler") {
       const Sample sample = draw(sampler, logits, static_cast<uint64_t>(position));
       count[static_cast<size_t>(sample.token)] += 1;
       share[static_cast<size_t>(sample.token)] = std::exp(sample.logprob);
-      CHECK(sample.logprob == doctest::Approx(sample.raw_logprob).epsilon(1e-12));
+      CHECK(sample.logprob == doctest::Approx(raw_logprob(logits, sample.token)).epsilon(1e-12));
     }
     double chi2 = 0, sum = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -164,7 +187,7 @@ TEST_SUITE("session/sampler") {
       const Sample sample = draw(sampler, logits, 1);
       const double share = std::vector<double>{0.5, 0.3, 0.2}[static_cast<size_t>(sample.token)];
       CHECK(sample.logprob == doctest::Approx(std::log(std::pow(share, 1 / temperature) / total)).epsilon(1e-6));
-      CHECK(sample.raw_logprob == doctest::Approx(std::log(share)).epsilon(1e-6));
+      CHECK(raw_logprob(logits, sample.token) == doctest::Approx(std::log(share)).epsilon(1e-6));
     }
     CHECK(support({.temperature = 1e-300}, {1, 1.0001f, 1}) == std::vector<int32_t>{1});
     CHECK(support({.temperature = 1e300}, {-1000, 1000, 0}).size() == 3);
@@ -379,15 +402,17 @@ TEST_SUITE("session/sampler") {
     const std::vector<float> logits = random_logits(300, 8, 6);
     Sampler sampler = make({.temperature = 0.7, .top_p = 0.9, .seed = 2}, logits.size());
     const Sample want = draw(sampler, logits, 5);
+    const double want_raw = raw_logprob(logits, want.token);
     REQUIRE(std::fesetround(FE_UPWARD) == 0);
     const Result<Sample> got = sampler.sample(logits, 5);
+    const double got_raw = raw_logprob(logits, want.token);
     const int mode = std::fegetround();
     std::fesetround(FE_TONEAREST);
     REQUIRE(got.ok());
     CHECK(mode == FE_UPWARD);
     CHECK(got.value().token == want.token);
     CHECK(got.value().logprob == want.logprob);
-    CHECK(got.value().raw_logprob == want.raw_logprob);
+    CHECK(got_raw == want_raw);
   }
 
   TEST_CASE("NaN and infinity in the logits are NUMERIC, never a token") {
