@@ -72,7 +72,7 @@ DSV41_INLINE void fetch_entry(const tensor::PagedField& field, int64_t entry) {
 
 template <class DecodeMain>
 DSV41_INLINE void decode_row(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys,
-                             const DecodeMain& decode_main_record) {
+                             int64_t stride, const DecodeMain& decode_main_record) {
   const AttentionSequence& sequence = *row.sequence;
   for (int64_t i = begin; i < end; ++i) {
     if (i < row.n_window) {
@@ -80,19 +80,20 @@ DSV41_INLINE void decode_row(const RowKeys& row, int64_t dim, int64_t begin, int
       const bool is_fresh = sequence.fresh && position >= sequence.fresh_first;
       const uint8_t* record = is_fresh ? sequence.fresh + (position - sequence.fresh_first) * sequence.ring.row_bytes
                                        : reinterpret_cast<const uint8_t*>(sequence.ring.row(position));
-      decode_window(record, dim, keys + i * dim);
+      decode_window(record, dim, keys + i * stride);
     } else {
       const int32_t entry = row.selected[i - row.n_window];
       if (i + kAheadKeys < end) fetch_entry(sequence.main, row.selected[i + kAheadKeys - row.n_window]);
       decode_main_record(reinterpret_cast<const uint8_t*>(sequence.main.codes(entry)),
-                         reinterpret_cast<const uint8_t*>(sequence.main.scales(entry)), dim, keys + i * dim);
+                         reinterpret_cast<const uint8_t*>(sequence.main.scales(entry)), dim, keys + i * stride);
     }
   }
 }
 
-DSV41_INLINE void decode_body(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
+DSV41_INLINE void decode_body(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys,
+                              int64_t stride) {
   decode_row(
-      row, dim, begin, end, keys,
+      row, dim, begin, end, keys, stride,
       [](const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out)
           __attribute__((always_inline)) { decode_main(codes, scales, n, out); });
 }
@@ -124,19 +125,22 @@ DSV41_AVX512 void decode_main_avx512(const uint8_t* codes, const uint8_t* scales
   }
 }
 
-DSV41_AVX512 void decode_wide(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
-  decode_row(row, dim, begin, end, keys, decode_main_avx512);
+DSV41_AVX512 void decode_wide(const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys,
+                              int64_t stride) {
+  decode_row(row, dim, begin, end, keys, stride, decode_main_avx512);
 }
 
 #endif
 
 }  // namespace
 
-void decode_keys(CpuTarget target, const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys) {
+void decode_keys(CpuTarget target, const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys,
+                 int64_t stride) {
 #if defined(__x86_64__)
-  if (has_avx512(target)) return decode_wide(row, dim, begin, end, keys);
+  if (has_avx512(target)) return decode_wide(row, dim, begin, end, keys, stride);
 #endif
-  decode_plainly<const RowKeys&, int64_t, int64_t, int64_t, uint16_t*>(target, row, dim, begin, end, keys);
+  decode_plainly<const RowKeys&, int64_t, int64_t, int64_t, uint16_t*, int64_t>(target, row, dim, begin, end, keys,
+                                                                                stride);
 }
 
 }  // namespace dsv41::kernels

@@ -14,7 +14,8 @@ struct RowKeys {
   int64_t first, n_window, n_keys;  // first: position of the oldest window row
 };
 
-// Keys [begin, end) of the row to their places in `keys`: [n_keys, dim] bf16.
-void decode_keys(CpuTarget target, const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys);
+// Keys [begin, end) of the row to their places in `keys`: [n_keys, dim] bf16, `stride` elements apart.
+void decode_keys(CpuTarget target, const RowKeys& row, int64_t dim, int64_t begin, int64_t end, uint16_t* keys,
+                 int64_t stride);
 
 }  // namespace dsv41::kernels

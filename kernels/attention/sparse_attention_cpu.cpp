@@ -35,6 +35,7 @@ constexpr int64_t kItemKeys = 32;       // keys whose logits are one work item
 constexpr int64_t kGrainKeys = 16;      // keys worth a thread of their own
 constexpr int64_t kChannels = 32;       // of the values, of one work item: the widest strip
 constexpr int64_t kItemsPerThread = 2;  // fewer than these are cut further
+constexpr int64_t kKeyPadding = 32;     // elements behind a key: rows of 1 KiB would share a few sets of a cache
 constexpr float kLargestSinkGap = 80.0f;
 
 RowKeys row_keys(const SparseAttentionArgs& args, int64_t row) {
@@ -50,7 +51,7 @@ RowKeys row_keys(const SparseAttentionArgs& args, int64_t row) {
 struct HeadGroup {
   const uint16_t* q;     // [n_heads, dim]
   const float* sink;     // [n_heads]
-  const uint16_t* keys;  // [n_keys, dim] bf16
+  const uint16_t* keys;  // [n_keys, dim] bf16, key_stride elements apart
   uint16_t* o;           // [n_heads, dim]
   union {
     float* q_lanes;  // scratch [dim, kHeads] until the logits are known: q as fp32, missing heads are zero
@@ -59,7 +60,7 @@ struct HeadGroup {
   float* logits;   // scratch [n_keys, kHeads]: logits, then bf16(e)
   float* sum;      // scratch [kHeads]: the denominators
   float* rescale;  // scratch [kHeads]: what the numerators are multiplied with
-  int64_t n_heads, n_keys, dim;
+  int64_t n_heads, n_keys, dim, key_stride;
   float scale;
 };
 
@@ -75,7 +76,7 @@ DSV41_INLINE void key_logits_body(const HeadGroup& group, int64_t first, int64_t
       const int64_t n = std::min<int64_t>(kChunk, group.dim - begin);
       float key[kKeys][kChunk];
       for (int k = 0; k < kKeys; ++k) {
-        const uint16_t* from = group.keys + (tile + k) * group.dim + begin;
+        const uint16_t* from = group.keys + (tile + k) * group.key_stride + begin;
         for (int64_t i = 0; i < n; ++i) key[k][i] = bf16_to_f32(from[i]);
       }
       for (int64_t i = 0; i < n; ++i) {
@@ -141,7 +142,7 @@ DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t
         for (int c = 0; c < kStrip; ++c) sum[h][c] = values[h * group.dim + c];
       }
       for (int64_t i = first; i < last; ++i) {
-        const uint16_t* from = group.keys + i * group.dim + begin;
+        const uint16_t* from = group.keys + i * group.key_stride + begin;
         const float* e = group.logits + i * kHeads + head;
         float key[kStrip];
         for (int c = 0; c < kStrip; ++c) key[c] = bf16_to_f32(from[c]);
@@ -198,13 +199,14 @@ void weigh_values(CpuTarget target, const HeadGroup& group, int64_t channel, int
 // Scratch of one batch of rows.
 struct Scratch {
   Scratch(int64_t n_rows, int64_t n_groups, int64_t max_keys, int64_t dim)
-      : key_stride(max_keys * dim),
+      : key_stride(dim + kKeyPadding),
+        row_stride(max_keys * key_stride),
         group_stride((dim + max_keys + 2) * kHeads),
-        keys(std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(n_rows * key_stride))),
+        keys(std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(n_rows * row_stride))),
         groups(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(n_rows * n_groups * group_stride))) {}
-  int64_t key_stride;                // elements: the keys of one row
+  int64_t key_stride, row_stride;    // elements: one key, the keys of one row
   int64_t group_stride;              // elements: q_lanes, sum, rescale and logits of one head group
-  std::unique_ptr<uint16_t[]> keys;  // [n_rows, max_keys, dim] bf16
+  std::unique_ptr<uint16_t[]> keys;  // [n_rows, max_keys, key_stride] bf16
   std::unique_ptr<float[]> groups;   // [n_rows, n_groups, dim + 2 + max_keys, kHeads]
 };
 
@@ -217,7 +219,7 @@ HeadGroup head_group(const SparseAttentionArgs& args, int64_t first_row, int64_t
   float* sums = group + args.dim * kHeads;
   return {args.q + offset,
           args.sink + head,
-          &scratch.keys[row * scratch.key_stride],
+          &scratch.keys[row * scratch.row_stride],
           args.o + offset,
           {group},
           sums + 2 * kHeads,
@@ -226,6 +228,7 @@ HeadGroup head_group(const SparseAttentionArgs& args, int64_t first_row, int64_t
           std::min<int64_t>(kHeads, args.n_heads - head),
           row_keys(args, first_row + row).n_keys,
           args.dim,
+          scratch.key_stride,
           static_cast<float>(1 / std::sqrt(static_cast<double>(args.dim)))};
 }
 
@@ -289,7 +292,7 @@ void run_batch(const SparseAttentionArgs& args, const CpuContext& context, int64
       const int64_t last = std::min(max_keys, key + end - begin);
       const RowKeys keys = row_keys(args, first_row + row);
       decode_keys(context.target, keys, args.dim, key, std::min(last, keys.n_keys),
-                  &scratch.keys[row * scratch.key_stride]);
+                  &scratch.keys[row * scratch.row_stride], scratch.key_stride);
       begin += last - key;
     }
   });
