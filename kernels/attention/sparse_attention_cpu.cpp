@@ -135,7 +135,7 @@ DSV41_INLINE void add_values_body(const HeadGroup& group, int64_t first, int64_t
   constexpr int kStrip = 4 * kRows;
   static_assert(kChannels % kStrip == 0);
   for (int64_t begin = channel; begin < end; begin += kStrip) {
-    for (int head = 0; head < kHeads; head += kRows) {
+    for (int64_t head = 0; head < group.n_heads; head += kRows) {
       float* values = group.values + head * group.dim + begin;
       float sum[kRows][kStrip];
       for (int h = 0; h < kRows; ++h) {
