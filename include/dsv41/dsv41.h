@@ -79,7 +79,9 @@
  *     when KV that the call builds on was computed; the reference REPLAY is a run with hits at the positions that
  *     dsv41_session_provenance lists. On the CPU backends results are the same bytes whatever the chunks, the number of
  *     threads and the other sessions.
- * 10. The library never prints, exits, aborts, installs signal handlers or reads the environment.
+ * 10. The library never prints, exits, aborts, installs signal handlers or reads the environment. Its threads are named
+ *     dsv41-* and block all signals but SIGPROF and those that a thread brings upon itself (SIGSEGV, SIGBUS, SIGFPE,
+ *     SIGILL, SIGTRAP, SIGABRT, SIGSYS): the others reach threads of the host's.
  * 11. Stability. Before 1.0 the file name is libdsv41.so.0. Status numbers, metric ids and capability ids are never
  *     reused. In this ABI there are fixed-width integers, float, double, size_t, pointers and structs behind
  *     pointers.

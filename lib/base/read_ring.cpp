@@ -11,6 +11,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/library_thread.h"
+
 namespace dsv41 {
 namespace {
 
@@ -52,7 +54,7 @@ class RingThread final : public ReadThreads {
       free_.push_back(&operations_[i]);
     }
     try {
-      thread_ = std::thread(&RingThread::run, this);
+      thread_ = start_thread("dsv41-ring", [this] { run(); });
     } catch (const std::system_error&) {
       return Status(Code::kUNSUPPORTED, "no thread for io_uring");
     }

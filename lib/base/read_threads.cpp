@@ -5,6 +5,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/library_thread.h"
 #include "base/read_queue.h"
 
 namespace dsv41 {
@@ -26,7 +27,7 @@ class PreadThreads final : public ReadThreads {
       if (!bounce.ok()) break;
       bounces_.push_back(std::move(bounce).value());
       try {
-        threads_.emplace_back(&PreadThreads::run, this, bounces_.back().data());
+        threads_.push_back(start_thread("dsv41-read", [this, bounce = bounces_.back().data()] { run(bounce); }));
       } catch (const std::system_error&) {
         break;
       }

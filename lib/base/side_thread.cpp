@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/library_thread.h"
+
 namespace dsv41 {
 
 SideThread::~SideThread() {
@@ -20,7 +22,7 @@ SideThread::~SideThread() {
 void SideThread::begin(std::function<Status()> work) {
   if (!thread_.joinable() && !no_thread_) {
     try {
-      thread_ = std::thread(&SideThread::run, this);
+      thread_ = start_thread("dsv41-side", [this] { run(); });
     } catch (const std::system_error&) {
       no_thread_ = true;
     } catch (const std::bad_alloc&) {

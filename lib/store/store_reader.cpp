@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/library_thread.h"
+
 namespace dsv41::store {
 namespace {
 
@@ -103,7 +105,7 @@ bool StoreReader::ensure_thread() {
   const size_t i = threads_.size();
   try {
     state_->threads.emplace_back();
-    threads_.emplace_back(work, state_, i);
+    threads_.push_back(start_thread("dsv41-st-read", [state = state_, i] { work(state, i); }));
   } catch (const std::system_error&) {
     state_->threads.resize(i);
     return i > 0;

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/library_thread.h"
+
 namespace dsv41::store {
 namespace {
 
@@ -226,7 +228,7 @@ void StoreWriter::drain() {
 Status StoreWriter::start() {
   if (core_.read_only || !core_.options.background) return {};
   try {
-    thread_ = std::thread(&StoreWriter::run, this);
+    thread_ = start_thread("dsv41-st-write", [this] { run(); });
   } catch (const std::system_error& failure) {
     return Status(Code::kNO_MEMORY, "store: no thread to write", failure.code().value());
   }

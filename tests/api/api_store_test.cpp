@@ -1,6 +1,11 @@
 // Stores through the public API on nano: what is put is found again, by this process and by the next.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <optional>
 
 #include "api/nano_api.h"
@@ -10,7 +15,47 @@
 namespace dsv41::test {
 namespace {
 
+// Of the threads of this process but the main one: name and mask of blocked signals.
+std::multimap<std::string, uint64_t> other_threads() {
+  std::multimap<std::string, uint64_t> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (entry.path().filename() == std::to_string(getpid())) continue;
+    std::ifstream status(entry.path() / "status");
+    std::string line, name;
+    while (std::getline(status, line)) {
+      if (line.starts_with("Name:")) name = line.substr(6);
+      if (line.starts_with("SigBlk:")) threads.emplace(name, std::stoull(line.substr(8), nullptr, 16));
+    }
+  }
+  return threads;
+}
+
 TEST_SUITE("api/store") {
+  TEST_CASE("threads of the library bear its name and take no signals of the host") {
+    Chat chat;
+    TempFolder folder;
+    auto options = make<dsv41_store_options>();
+    options.read_deadline_ns = kHour;
+    Store store(dated_runtime(), folder.path(), options);
+    store.put(chat.session, flushed());
+    const std::optional<Match> match = store.lookup(dated_model(), chat.tokens);
+    REQUIRE(match);
+    Pool pool(dated_model());
+    const Session session = match->restore(store, pool);
+    const std::multimap<std::string, uint64_t> threads = other_threads();
+    for (const char* name : {"dsv41-worker", "dsv41-st-write", "dsv41-st-read"}) {
+      CAPTURE(name);
+      CHECK(threads.count(name) > 0);
+    }
+    for (const auto& [name, blocked] : threads) {
+      CAPTURE(name);
+      if (kSanitized && !name.starts_with("dsv41-")) continue;  // the sanitizer's own
+      CHECK(name.starts_with("dsv41-"));
+      for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) CHECK((blocked >> (signal - 1) & 1) == 1);
+      for (int signal : {SIGSEGV, SIGBUS, SIGPROF}) CHECK((blocked >> (signal - 1) & 1) == 0);
+    }
+  }
+
   TEST_CASE("a conversation that was put goes on bit for bit after the store was closed") {
     Chat chat;
     TempFolder folder;

@@ -16,7 +16,8 @@ Faults include_edge_faults(const SourceTree& tree);
 // no two sources or headers share a file name.
 Faults source_list_faults(const SourceTree& tree);
 
-// lib and kernels call nothing that ends the process, prints, or reads the environment.
+// lib and kernels call nothing that ends the process, prints, or reads the environment, and start threads in
+// base/library_thread.h alone.
 Faults forbidden_call_faults(const SourceTree& tree);
 
 }  // namespace dsv41::test

@@ -64,7 +64,7 @@ TEST_SUITE("tools/tree_rules") {
     CHECK(join(source_list_faults(the_tree())) == "");
   }
 
-  TEST_CASE("lib and kernels never exit, print or read the environment") {
+  TEST_CASE("lib and kernels never exit, print or read the environment, and start threads in one place") {
     CHECK(join(forbidden_call_faults(the_tree())) == "");
   }
 
@@ -101,6 +101,9 @@ TEST_SUITE("tools/tree_rules") {
     CHECK(faults("int n = 1'000; getenv(\"HOME\"); // '") == 1);
     CHECK(faults("// exit(1)\n/* abort() */ f(\"printf(x)\", R\"a(exit(1))\")a\", 'x');") == 0);
     CHECK(faults("task.abort(); task->exit(); snprintf(b, n, f); int exit_code;") == 0);
+    CHECK(faults(
+              "thread_ = std::thread(run); std::vector<std::thread> threads; for (std::thread& thread : threads) {}") ==
+          1);
     CHECK(forbidden_call_faults({{"samples/chat/a.cpp", "exit(1);"}}).empty());
   }
 }

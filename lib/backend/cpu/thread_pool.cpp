@@ -9,6 +9,7 @@
 
 #include "backend/cpu/futex.h"
 #include "base/float_state.h"
+#include "base/library_thread.h"
 
 namespace dsv41::backend {
 namespace {
@@ -75,7 +76,7 @@ ThreadPool::ThreadPool(int n_threads, bool flush_denormals, const std::function<
   workers_.reserve(static_cast<size_t>(std::max(0, n_threads - 1)));
   for (int i = 1; i < n_threads; ++i) {
     try {
-      workers_.emplace_back([this, i, &on_start] { worker_main(i, on_start); });
+      workers_.push_back(start_thread("dsv41-worker", [this, i, &on_start] { worker_main(i, on_start); }));
     } catch (const std::system_error&) {
       break;  // fewer threads than asked for: slower, never wrong
     }
